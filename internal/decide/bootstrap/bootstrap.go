@@ -1,0 +1,142 @@
+// Package bootstrap says whether a cluster's etcd may be begun now, and on which machine. It must never take a machine that
+// does not answer for one that has no data: a second etcd with the same PKI would split the cluster in two.
+package bootstrap
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
+	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/decide/membership"
+	"github.com/maesh/provider-ichor/internal/decide/permit"
+)
+
+// Step is the name of the one step that there is, as permits carry it.
+const Step = "Bootstrap"
+
+// A Reason says what a bootstrap waits for. It is stable.
+type Reason string
+
+// Reasons to wait.
+const (
+	// AwaitingControlPlanes means that fewer control planes than declared are approved, or that not all of them answer.
+	AwaitingControlPlanes Reason = "AwaitingControlPlanes"
+	// AwaitingEtcd means that the etcd of a control plane may have data, or is just coming up, and does not answer yet.
+	AwaitingEtcd Reason = "AwaitingEtcd"
+)
+
+// A Decision is one of Send, Wait, Refuse and Done.
+//
+//sumtype:decl
+type Decision interface{ decision() }
+
+// Send says to send Bootstrap to one machine, after it was written down that it is sent to this one. If another one is
+// written down already, Next never says this.
+type Send struct {
+	Machine facts.MachineID
+	Permit  permit.Permit
+	Message string
+}
+
+// Wait says that etcd cannot be begun yet, and what for.
+type Wait struct {
+	Reason  Reason
+	Message string
+}
+
+// Refuse says that a person has to decide.
+type Refuse struct{ Refusal *deleteguard.Refusal }
+
+// Done says that etcd was begun, or that it is never to be.
+type Done struct{}
+
+func (Send) decision()   {}
+func (Wait) decision()   {}
+func (Refuse) decision() {}
+func (Done) decision()   {}
+
+// Next returns the one thing to do now. Bootstrap is sent only if every approved control plane was asked and none has data
+// of etcd; if it was written down for a machine before, to that machine or to none.
+func Next(f facts.Cluster) Decision {
+	if f.Teardown || membership.Begun(f) {
+		return Done{}
+	}
+	planes := controlPlanes(f)
+	if f.Bootstrapped == "" {
+		declared, known := f.Declared.Get()
+		if !known {
+			return Refuse{&deleteguard.Refusal{
+				Reason:  deleteguard.UnknownCount,
+				Message: "The declared number of control planes is not known: " + f.Declared.Why(),
+				WayOut:  fmt.Sprintf("Restore the TalosCluster %q", f.Name),
+			}}
+		}
+		if len(planes) < declared {
+			return wait(AwaitingControlPlanes, "%d control planes are declared and %d are approved. Approve the others, and etcd is begun on one of them", declared, len(planes))
+		}
+	}
+	for _, m := range planes {
+		if d := blocks(f, m); d != nil {
+			return d
+		}
+	}
+	return choose(f, planes)
+}
+
+// blocks says why a control plane keeps etcd from being begun anywhere.
+func blocks(f facts.Cluster, m facts.Machine) Decision {
+	if refusal := deleteguard.CheckIdentity(f, m.ID); refusal != nil {
+		return Refuse{refusal}
+	}
+	live, answered := m.Live.Get()
+	switch {
+	case !answered:
+		return wait(AwaitingControlPlanes, "%s does not answer (%s), so it is not known whether it has an etcd already. Bring it back, or delete its TalosMachine if it was never configured", m.Name, m.Live.Why())
+	case membership.MayHaveData(live):
+		state, known := live.EtcdService.Get()
+		if !known {
+			state = "unknown: " + live.EtcdService.Why()
+		}
+		return wait(AwaitingEtcd, "The etcd of %s is in state %q and does not answer yet, so it may have data. If it stays like that, reboot the machine", m.Name, state)
+	}
+	return nil
+}
+
+// choose the machine that was written down, or else the first by name that is ready for it.
+func choose(f facts.Cluster, planes []facts.Machine) Decision {
+	recorded := false
+	for _, m := range planes {
+		if f.Bootstrapped != "" && !strings.EqualFold(m.UUID, f.Bootstrapped) {
+			continue
+		}
+		recorded = true
+		live, _ := m.Live.Get()
+		if m.Deleting || !facts.Is(live.EtcdService, "Preparing") {
+			continue
+		}
+		return Send{Machine: m.ID, Permit: permit.Grant(m.ID, Step, f.TakenAt), Message: fmt.Sprintf("Beginning etcd on %s", m.Name)}
+	}
+	if !recorded && f.Bootstrapped != "" {
+		return Refuse{&deleteguard.Refusal{
+			Reason:  deleteguard.UnknownIdentity,
+			Message: fmt.Sprintf("Bootstrap was sent to the machine with SMBIOS UUID %s, or was about to be, and no approved control plane is that machine", f.Bootstrapped),
+			WayOut:  "Declare that machine again; or, if it is certain that etcd was never begun, take the annotation ichor.maesh.dev/bootstrapped-by off the TalosCluster",
+		}}
+	}
+	return wait(AwaitingControlPlanes, "No control plane is ready for etcd to be begun on it: one has to have its configuration and to wait for etcd")
+}
+
+func controlPlanes(f facts.Cluster) []facts.Machine {
+	var planes []facts.Machine
+	for _, m := range f.Machines {
+		if m.Role == facts.ControlPlane && m.Approved && !m.Removed {
+			planes = append(planes, m)
+		}
+	}
+	return planes
+}
+
+func wait(r Reason, format string, args ...any) Decision {
+	return Wait{Reason: r, Message: fmt.Sprintf(format, args...)}
+}
