@@ -1,0 +1,63 @@
+package tools
+
+import "strings"
+
+// A Tool is one program that can be built from source.
+type Tool struct {
+	// Name of the binary, such as "kube-apiserver".
+	Name string
+
+	// Dir of the module that pins it, relative to this repository's root. "." is this module itself.
+	Dir string
+
+	// Package is the main package's import path.
+	Package string
+
+	// Module is the required module whose version is the tool's version. Empty for this module's own commands: they have no
+	// pinned version, so they are built every time, which costs one link at most.
+	Module string
+
+	// LDFlags for the linker, given the version. Nil means none beyond stripping.
+	LDFlags func(version string) []string
+
+	// Size says how long a cold build takes, for people who wait for it: "about 5 minutes".
+	Size string
+}
+
+// The pinned programs.
+var (
+	KubeAPIServer         = kubernetes("kube-apiserver", "about 5 minutes")
+	KubeControllerManager = kubernetes("kube-controller-manager", "about 2 minutes")
+	KubeScheduler         = kubernetes("kube-scheduler", "about 1 minute")
+	Kubectl               = kubernetes("kubectl", "about 1 minute")
+	Etcd                  = Tool{Name: "etcd", Dir: "hack/tools/etcd", Package: "go.etcd.io/etcd/server/v3", Module: "go.etcd.io/etcd/server/v3", Size: "about 1 minute"}
+)
+
+// Own is the command of this module that lies in cmd/<name>.
+func Own(name string) Tool {
+	return Tool{Name: name, Dir: ".", Package: modulePath + "/cmd/" + name}
+}
+
+func kubernetes(name, size string) Tool {
+	return Tool{
+		Name:    name,
+		Dir:     "hack/tools/kubernetes",
+		Package: "k8s.io/kubernetes/cmd/" + name,
+		Module:  "k8s.io/kubernetes",
+		LDFlags: kubernetesVersion,
+		Size:    size,
+	}
+}
+
+// kubernetesVersion stamps the version into a Kubernetes program. Without it the program calls itself v0.0.0-master and
+// clients that compare versions (kubeadm, Crossplane, talosctl) refuse it.
+func kubernetesVersion(version string) []string {
+	const pkg = "k8s.io/component-base/version."
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return []string{
+		"-X " + pkg + "gitVersion=" + version,
+		"-X " + pkg + "gitMajor=" + major,
+		"-X " + pkg + "gitMinor=" + minor,
+	}
+}
