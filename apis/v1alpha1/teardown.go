@@ -13,6 +13,9 @@ func (c *TalosCluster) TearingDown() bool {
 		mayDelete(c.GetManagementPolicies())
 }
 
+// MayDelete tells whether the management policies let the cluster be taken down when its object is deleted.
+func (c *TalosCluster) MayDelete() bool { return mayDelete(c.GetManagementPolicies()) }
+
 // LeftAlone tells whether the management policies say that the machine is not to be removed: it is neither reset when
 // its object is deleted nor when its cluster is taken down.
 func (m *TalosMachine) LeftAlone() bool { return !mayDelete(m.GetManagementPolicies()) }

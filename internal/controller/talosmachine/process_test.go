@@ -1,0 +1,342 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/act"
+	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/controller/waiting"
+	"github.com/maesh/provider-ichor/internal/disruption"
+	"github.com/maesh/provider-ichor/internal/survey"
+)
+
+const (
+	namespace   = "metal"
+	clusterName = "prod"
+)
+
+// A bench is a world with a management cluster and one process that works on it. The process can be restarted.
+type bench struct {
+	*world
+	mgmt  client.Client
+	clock *testclock.FakeClock
+
+	// onDeath is what happens besides when the process ends for the first time.
+	onDeath func()
+
+	reconciler reconcile.Reconciler
+	background *act.Background
+	survey     *survey.Surveyor
+	conn       *connector
+	final      *finalizer
+}
+
+// newBench returns a world with the given control planes and workers, declared and approved.
+func newBench(t *testing.T, declared int, controlPlanes, workers []string) *bench {
+	t.Helper()
+	b := &bench{world: newWorld(t), clock: testclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
+	// No more than is needed: the fake client goes through all kinds of the scheme at each write.
+	s := runtime.NewScheme()
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
+	s.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{})
+	b.must(v1alpha1.SchemeBuilder.AddToScheme(s))
+	b.mgmt = clientfake.NewClientBuilder().WithScheme(s).
+		WithStatusSubresource(&v1alpha1.TalosMachine{}, &v1alpha1.TalosCluster{}).
+		WithInterceptorFuncs(b.counting()).Build()
+
+	b.must(b.mgmt.Create(context.Background(), &v1alpha1.TalosCluster{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: clusterName, UID: "cluster",
+			Finalizers:  []string{v1alpha1.FinalizerCluster},
+			Annotations: map[string]string{v1alpha1.AnnotationBootstrapped: "00000000-0000-4000-8000-000000000001"},
+		},
+		Spec: v1alpha1.TalosClusterSpec{
+			ManagedResourceSpec: xpv2.ManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}},
+			ForProvider: v1alpha1.TalosClusterParameters{
+				Endpoint:     "https://192.0.2.100:6443",
+				ControlPlane: v1alpha1.ControlPlaneParameters{Count: declared},
+				Versions:     v1alpha1.ClusterVersions{Talos: "v1.13.9", Kubernetes: "v1.35.4"},
+			},
+		},
+	}))
+	for _, name := range controlPlanes {
+		b.declare(b.join(name, true), v1alpha1.RoleControlPlane)
+	}
+	for _, name := range workers {
+		b.declare(b.join(name, false), v1alpha1.RoleWorker)
+	}
+	b.start()
+	t.Cleanup(func() { b.background.Stop() })
+	b.writes = nil
+	return b
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// declare makes the TalosMachine of a box that got its configuration from it.
+func (b *bench) declare(x *box, role v1alpha1.MachineRole) {
+	b.t.Helper()
+	b.must(b.mgmt.Create(context.Background(), &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: x.name, UID: types.UID("uid-" + x.name),
+			Finalizers:  []string{v1alpha1.FinalizerMachine},
+			Annotations: map[string]string{meta.AnnotationKeyExternalName: x.uuid},
+		},
+		Spec: v1alpha1.TalosMachineSpec{
+			ManagedResourceSpec: xpv2.ManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}},
+			ForProvider: v1alpha1.TalosMachineParameters{
+				ClusterRef: &v1alpha1.ClusterReference{Name: clusterName}, Role: role, Approved: true, Address: x.address,
+				Install: v1alpha1.MachineInstall{Disk: "/dev/sda"},
+			},
+		},
+	}))
+}
+
+// counting counts writes to the management cluster, and fails everything once the process is dead.
+func (b *bench) counting() interceptor.Funcs {
+	alive := func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.dead {
+			return errKilled
+		}
+		return nil
+	}
+	write := func(verb string, o client.Object, do func() error) error {
+		if err := alive(); err != nil {
+			return err
+		}
+		err := do()
+		if err == nil {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.wrote(fmt.Sprintf("management: %s %T", verb, o))
+		}
+		return err
+	}
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := alive(); err != nil {
+				return err
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if err := alive(); err != nil {
+				return err
+			}
+			return c.List(ctx, l, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return write("create", o, func() error { return c.Create(ctx, o, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return write("update", o, func() error { return c.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return write("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return write("delete", o, func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return write("update status", o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+	}
+}
+
+type nopTracker struct{}
+
+func (nopTracker) Track(context.Context, resource.ModernManaged) error { return nil }
+
+// start begins a new process: nothing in memory is left of the one before.
+func (b *bench) start() {
+	if b.background != nil {
+		b.background.Stop()
+	}
+	b.revive()
+	if b.onDeath != nil {
+		b.onDeath()
+		b.onDeath = nil
+	}
+	b.background = act.NewBackground()
+	b.survey = survey.NewWith(b.mgmt, worldAccess{b.world}, b.clock)
+	hints := waiting.NewHints(0)
+	b.conn = &connector{
+		parts: parts{
+			kube: b.mgmt, reader: b.mgmt, survey: b.survey,
+			gate:   disruption.NewGate(clusterlock.New(b.mgmt, b.mgmt, b.clock), b.mgmt),
+			actor:  act.New(b.mgmt, b.clock, b.background),
+			hints:  hints,
+			marker: &marker{record: event.NewNopRecorder(), clock: b.clock},
+		},
+		usage: nopTracker{},
+		knock: func(context.Context, *v1alpha1.TalosCluster, bool) (Doors, error) {
+			return worldDoors{b.world, b.survey}, nil
+		},
+		nodes: newNodeWatches(b.mgmt),
+	}
+	b.final = &finalizer{parts: b.conn.parts, api: resource.NewAPIFinalizer(b.mgmt, v1alpha1.FinalizerMachine), connector: b.conn}
+	b.reconciler = waiting.Wrap(managed.NewReconciler(&fake.Manager{Client: b.mgmt, Scheme: b.mgmt.Scheme()},
+		resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind),
+		managed.WithTypedExternalConnector[*v1alpha1.TalosMachine](b.conn),
+		managed.WithFinalizer(b.final),
+		managed.WithInitializers(),
+		managed.WithDeterministicExternalName(true),
+		managed.WithManagementPolicies(),
+		managed.WithCreationGracePeriod(0),
+	), hints)
+}
+
+// pass lets the process look at a machine once, and time pass after that.
+func (b *bench) pass(name string) reconcile.Result {
+	b.t.Helper()
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+	res, _ := b.reconciler.Reconcile(context.Background(), req)
+	if b.box(name).leaving == nil {
+		b.quiet(name)
+	}
+	b.settle()
+	b.clock.Step(pass)
+	return res
+}
+
+// passUntil passes over a machine until something is the case.
+func (b *bench) passUntil(name string, is func() bool) {
+	b.t.Helper()
+	for range maxPasses {
+		if is() {
+			return
+		}
+		b.pass(name)
+	}
+	b.t.Fatalf("it did not come to that in %d passes over %s: %+v; sent: %q", maxPasses, name, b.get(name).Status, b.sent())
+}
+
+// quiet waits for the end of what was begun in the background.
+func (b *bench) quiet(name string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for b.background.Running("uid-" + name) {
+		select {
+		case <-ctx.Done():
+			b.t.Fatal("what was begun in the background does not end")
+		case <-tick.C:
+		}
+	}
+}
+
+// get returns a machine, or nil if it is gone.
+func (b *bench) get(name string) *v1alpha1.TalosMachine {
+	b.t.Helper()
+	m := &v1alpha1.TalosMachine{}
+	err := b.mgmt.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, m)
+	if kerrors.IsNotFound(err) {
+		return nil
+	}
+	b.must(err)
+	return m
+}
+
+// change a machine as a person does.
+func (b *bench) change(name string, f func(*v1alpha1.TalosMachine)) {
+	b.t.Helper()
+	m := b.get(name)
+	f(m)
+	b.must(b.mgmt.Update(context.Background(), m))
+	b.writes = nil
+}
+
+func (b *bench) annotate(name, key, value string) {
+	b.t.Helper()
+	b.change(name, func(m *v1alpha1.TalosMachine) { meta.AddAnnotations(m, map[string]string{key: value}) })
+}
+
+// remove a machine as a person does: allow it, then delete it.
+func (b *bench) remove(name string) {
+	b.t.Helper()
+	b.annotate(name, v1alpha1.AnnotationAllowDelete, "true")
+	b.must(b.mgmt.Delete(context.Background(), b.get(name)))
+	b.writes = nil
+}
+
+// tearDown deletes the cluster as a person does.
+func (b *bench) tearDown() {
+	b.t.Helper()
+	c := &v1alpha1.TalosCluster{}
+	b.must(b.mgmt.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: clusterName}, c))
+	meta.AddAnnotations(c, map[string]string{v1alpha1.AnnotationAllowDelete: "true"})
+	b.must(b.mgmt.Update(context.Background(), c))
+	b.must(b.mgmt.Delete(context.Background(), c))
+	b.teardown = true
+	b.writes = nil
+}
+
+// sent are the writes to machines and to their Kubernetes cluster, in order.
+func (b *bench) sent() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(b.writes), func(s string) bool { return strings.HasPrefix(s, "management:") })
+}
+
+func (b *bench) removalReason(name string) xpv2.ConditionReason {
+	b.t.Helper()
+	return b.get(name).GetCondition(v1alpha1.TypeRemoval).Reason
+}
+
+// node returns a Node, or nil if it is gone.
+func (b *bench) node(name string) *corev1.Node {
+	b.t.Helper()
+	n, err := b.kube.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+	if kerrors.IsNotFound(err) {
+		return nil
+	}
+	b.must(err)
+	return n
+}
+
+// cordoned are the Nodes of control planes that are cordoned.
+func (b *bench) cordoned() []string {
+	b.t.Helper()
+	list, err := b.kube.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	b.must(err)
+	var names []string
+	for _, n := range list.Items {
+		if n.Spec.Unschedulable && b.box(n.Name).controlPlane {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,241 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/act"
+	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/decide/removal"
+	"github.com/maesh/provider-ichor/internal/disruption"
+	"github.com/maesh/provider-ichor/internal/talos"
+)
+
+const (
+	purposeRemoval = "removal"
+
+	// defaultDrainTimeout is how long a drain may take before it shows as overdue, where nobody says otherwise.
+	defaultDrainTimeout = 10 * time.Minute
+)
+
+// remove takes a removal one step further: look, take the lock, look again, decide, do one thing. Where it is in the
+// removal comes from the world in every pass, so a pass that ended anywhere, even in a crash, is only a slow one.
+func (e *external) remove(ctx context.Context, mg *v1alpha1.TalosMachine) error {
+	if e.actor.Running(idOf(mg)) {
+		// The leave from etcd renews the lock by itself. Nothing else may be done to the machine meanwhile.
+		e.marker.underWay(mg)
+		e.wait(mg)
+		return nil
+	}
+	holder := holderOf(mg, purposeRemoval)
+	held, irreversible, err := e.gate.HeldBy(ctx, clusterOf(mg), holder)
+	if err != nil {
+		return err
+	}
+	if !held && !hasRecord(mg) {
+		if stop, err := e.wouldStop(ctx, mg); stop || err != nil {
+			return err
+		}
+	}
+	lock, err := e.gate.AcquireDisruptiveLock(ctx, clusterOf(mg), holder, irreversible || e.completesTransition(mg))
+	if err != nil {
+		return e.withoutLock(ctx, mg, held, err)
+	}
+	f, err := e.survey.Cluster(ctx, clusterOf(mg), idOf(mg))
+	if err != nil {
+		return errors.Wrap(err, "cannot survey the cluster")
+	}
+	return e.removeStep(ctx, mg, lock, f)
+}
+
+// completesTransition tells whether this removal may begin while the number of control planes is even: that of a control
+// plane makes it odd again, and a teardown takes them all.
+func (e *external) completesTransition(mg *v1alpha1.TalosMachine) bool {
+	return e.tearingDown(mg) || (e.cluster != nil && mg.IsApprovedControlPlane(e.cluster.GetName()))
+}
+
+// wouldStop looks before a removal begins, so that one that would only be told to wait, or be refused, takes no lock and
+// wakes nobody up by giving it back. What it lets through is decided again under the lock.
+func (e *external) wouldStop(ctx context.Context, mg *v1alpha1.TalosMachine) (bool, error) {
+	f, err := e.survey.Snapshot(ctx, clusterOf(mg))
+	if err != nil {
+		return false, errors.Wrap(err, "cannot survey the cluster")
+	}
+	if _, ok := f.Machine(idOf(mg)); !ok {
+		return false, nil // Younger than the snapshot.
+	}
+	switch d := removal.Next(f, idOf(mg)).(type) {
+	case removal.Wait:
+		if d.Irreversible {
+			return false, nil
+		}
+		e.showFacts(mg, f)
+		e.waitFor(mg, string(d.Reason), d.Message, false)
+		return true, nil
+	case removal.Refuse:
+		if d.Irreversible {
+			return false, nil
+		}
+		e.showFacts(mg, f)
+		e.marker.refused(mg, d)
+		e.wait(mg)
+		return true, d.Refusal
+	case removal.Act, removal.Done:
+	}
+	return false, nil
+}
+
+// withoutLock is what becomes of a pass that did not get the lock.
+func (e *external) withoutLock(ctx context.Context, mg *v1alpha1.TalosMachine, held bool, err error) error {
+	if te := (*disruption.TransitioningError)(nil); errors.As(err, &te) {
+		// What is parked holds nothing, or it would block its own cure.
+		if err := e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), held && hasRecord(mg)); err != nil {
+			return err
+		}
+		e.waitFor(mg, v1alpha1.ReasonClusterTransitioning, te.Error(), false)
+		return nil
+	}
+	if he := (*clusterlock.HeldError)(nil); errors.As(err, &he) {
+		e.waitFor(mg, v1alpha1.ReasonWaitingForLock, he.Error(), false)
+		return nil
+	}
+	return errors.Wrap(err, "cannot take the lock of the cluster")
+}
+
+// removeStep decides under the lock, from facts that were read under the lock, and does one thing.
+func (e *external) removeStep(ctx context.Context, mg *v1alpha1.TalosMachine, lock *clusterlock.Held, f facts.Cluster) error {
+	e.showFacts(mg, f)
+	target, ok := f.Machine(idOf(mg))
+	if !ok {
+		return fmt.Errorf("the survey of cluster %q does not know machine %q", mg.ClusterName(), mg.GetName())
+	}
+	switch d := removal.Next(f, target.ID).(type) {
+	case removal.Act:
+		return e.removeAct(ctx, mg, lock, f, target, d)
+	case removal.Wait:
+		return e.removeWait(ctx, mg, target, f.Teardown, d)
+	case removal.Refuse:
+		e.marker.refused(mg, d)
+		if !d.Irreversible {
+			if err := e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), hasRecord(mg)); err != nil {
+				return err
+			}
+		}
+		e.wait(mg)
+		return d.Refusal
+	case removal.Done:
+		return e.complete(ctx, mg, lock)
+	}
+	return fmt.Errorf("the removal of %q was answered with a decision that is not known", mg.GetName())
+}
+
+func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, lock *clusterlock.Held, f facts.Cluster, target facts.Machine, d removal.Act) error {
+	if d.Step == removal.Release {
+		return e.complete(ctx, mg, lock)
+	}
+	if e.doors == nil {
+		err := errors.Wrap(e.shut, "cannot open the cluster")
+		e.marker.failing(mg, d, err)
+		return err
+	}
+	err := e.actor.Remove(ctx, e.job(mg, lock, f, target), d)
+	blocked := (*act.DrainBlockedError)(nil)
+	switch {
+	case err == nil:
+		if d.Step == removal.Drain {
+			d.Message += e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
+		}
+		e.marker.acted(mg, d)
+		return nil
+	case errors.As(err, &blocked):
+		message := blocked.Error() + e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
+		e.marker.waiting(mg, d.Step.String(), v1alpha1.ReasonDrainBlocked, message, false)
+		e.wait(mg)
+		return nil
+	case talos.ClassOf(err) == talos.Ambiguous:
+		message := fmt.Sprintf("The outcome of the last step (%s) is not known; it is looked at again", d.Step)
+		e.marker.waiting(mg, d.Step.String(), v1alpha1.ReasonOutcomeUnknown, message, d.Irreversible)
+		e.wait(mg)
+		return nil
+	}
+	e.marker.failing(mg, d, err)
+	return err
+}
+
+// removeWait ends a pass that waits under the lock. The lock is kept only where giving it up could let a second control
+// plane be disturbed: from our cordon on. Otherwise others go first, perhaps the very ones that are waited for.
+func (e *external) removeWait(ctx context.Context, mg *v1alpha1.TalosMachine, target facts.Machine, teardown bool, d removal.Wait) error {
+	e.waitFor(mg, string(d.Reason), d.Message, d.Irreversible)
+	node, known := target.Node.Get()
+	disturbed := node.Ours || (!known && target.Record != nil && !teardown)
+	if d.Irreversible || disturbed {
+		return nil
+	}
+	return e.gate.ReleaseIfReversible(ctx, clusterOf(mg), holderOf(mg, purposeRemoval))
+}
+
+// complete writes down that the removal is done and gives the lock back. From then on Observe finds no machine, and
+// Crossplane takes the finalizer off.
+func (e *external) complete(ctx context.Context, mg *v1alpha1.TalosMachine, lock *clusterlock.Held) error {
+	if err := e.actor.Complete(ctx, lock, mg); err != nil {
+		return err
+	}
+	e.marker.removed(mg)
+	return errors.Wrap(lock.Release(ctx), "cannot release the lock of the cluster")
+}
+
+// stepAside undoes what a disruption that may not go on has done so far, and gives the lock back: a machine that stayed
+// cordoned without the lock would be a second one out of service as soon as another disruption began. Without a cordon
+// the Kubernetes API of the cluster, which may be down, is not needed.
+func (e *external) stepAside(ctx context.Context, mg *v1alpha1.TalosMachine, h clusterlock.Holder, cordoned bool) error {
+	if cordoned && e.doors != nil {
+		k, err := e.doors.Kubernetes()
+		if err != nil {
+			return errors.Wrap(err, "cannot uncordon the Node")
+		}
+		if err := act.Uncordon(ctx, k, idOf(mg)); err != nil {
+			return err
+		}
+	}
+	return e.gate.ReleaseIfReversible(ctx, clusterOf(mg), h)
+}
+
+// hasRecord tells whether a removal has written anything down. It does so before it cordons.
+func hasRecord(mg *v1alpha1.TalosMachine) bool {
+	_, ok := mg.GetAnnotations()[v1alpha1.AnnotationRemovalRecord]
+	return ok
+}
+
+func (e *external) waitFor(mg *v1alpha1.TalosMachine, reason, message string, irreversible bool) {
+	e.marker.waiting(mg, reason, reason, message, irreversible)
+	e.wait(mg)
+}
+
+func (e *external) job(mg *v1alpha1.TalosMachine, lock *clusterlock.Held, f facts.Cluster, target facts.Machine) act.Job {
+	return act.Job{Lock: lock, Doors: e.doors, Object: mg, Facts: f, Target: target, Drain: e.drainOptions(mg)}
+}
+
+// drainOptions are what the machine declares, else what the site decided.
+func (e *external) drainOptions(mg *v1alpha1.TalosMachine) act.DrainOptions {
+	own, site := mg.Spec.ForProvider.Drain, e.doors.Drain()
+	return act.DrainOptions{
+		Force:              own.Force || site.Force,
+		DeleteEmptyDirData: own.DeleteEmptyDirData || site.DeleteEmptyDirData,
+	}
+}
+
+// drainTimeout is how long a drain may take before it shows as overdue.
+func (e *external) drainTimeout(mg *v1alpha1.TalosMachine) time.Duration {
+	for _, t := range []*metav1.Duration{mg.Spec.ForProvider.Drain.Timeout, e.doors.Drain().Timeout} {
+		if t != nil {
+			return t.Duration
+		}
+	}
+	return defaultDrainTimeout
+}

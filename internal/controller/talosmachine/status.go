@@ -1,0 +1,166 @@
+package talosmachine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/decide/configchange"
+	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
+	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/survey"
+)
+
+// stageRunning is the stage in which Talos's own readiness means something.
+const stageRunning = "running"
+
+// showLive writes what the machine itself told into the status.
+func showLive(mg *v1alpha1.TalosMachine, o survey.Observation) {
+	at := &mg.Status.AtProvider
+	at.UUID = strings.ToLower(o.Live.UUID)
+	at.Stage = o.Live.Stage
+	at.BootID, _ = o.Live.BootID.Get()
+	if v, ok := o.Live.TalosVersion.Get(); ok {
+		at.TalosVersion = v
+	}
+	if v, ok := o.Schematic.Get(); ok {
+		at.Schematic = v
+	}
+	if o.Live.Mode == facts.Maintenance {
+		mark(mg, v1alpha1.TypeReachable, corev1.ConditionTrue, v1alpha1.ReasonMaintenance, "The machine is blank and answers in maintenance mode")
+		return
+	}
+	mark(mg, v1alpha1.TypeReachable, corev1.ConditionTrue, v1alpha1.ReasonAnswering, "The machine answers as a member of its cluster")
+}
+
+// showFacts writes what a survey of the cluster tells of this machine into the status.
+func (e *external) showFacts(mg *v1alpha1.TalosMachine, f facts.Cluster) {
+	m, ok := f.Machine(idOf(mg))
+	if !ok {
+		return
+	}
+	at := &mg.Status.AtProvider
+	if live, ok := m.Live.Get(); ok {
+		at.Stage = live.Stage
+	}
+	if n, ok := m.Node.Get(); ok && n.Exists {
+		at.NodeName, at.Addresses = n.Name, n.Addresses
+	}
+	if m.Role == facts.ControlPlane {
+		at.Etcd = etcdOf(m, f)
+	}
+	if !meta.WasDeleted(mg) {
+		markRemovable(mg, f, m)
+	}
+}
+
+// etcdOf says what is known of the etcd member of a machine. The ID that the machine was last seen to have is kept while
+// it does not answer: a removal may need it.
+func etcdOf(m facts.Machine, f facts.Cluster) *v1alpha1.MachineEtcdObservation {
+	o := &v1alpha1.MachineEtcdObservation{Healthy: "unknown", State: "unknown", MemberID: v1alpha1.FormatMemberID(uint64(m.LastMember))}
+	live, _ := m.Live.Get()
+	id, ok := live.Member.Get()
+	if ok {
+		o.MemberID = v1alpha1.FormatMemberID(uint64(id))
+	}
+	for _, v := range f.Etcd.Views {
+		if v.Machine != m.ID {
+			continue
+		}
+		o.Voter = !v.Learner
+		healthy, known := v.Healthy.Get()
+		switch {
+		case !known:
+		case !healthy:
+			o.Healthy, o.State = "no", "unhealthy"
+		case v.Learner:
+			o.Healthy, o.State = "yes", "learner"
+		default:
+			o.Healthy, o.State = "yes", "voter"
+		}
+		return o
+	}
+	if ok && id == 0 {
+		o.State = "absent"
+	}
+	return o
+}
+
+// markRemovable says what a removal would be told now. The annotation is asked for last: who wants to know whether a
+// removal is safe has not allowed it yet.
+func markRemovable(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine) {
+	switch {
+	case !m.Approved:
+		mark(mg, v1alpha1.TypeRemovable, corev1.ConditionTrue, v1alpha1.ReasonNothingToUndo, "The machine was never approved")
+		return
+	case f.Teardown:
+		mark(mg, v1alpha1.TypeRemovable, corev1.ConditionTrue, v1alpha1.ReasonTeardown, "The whole cluster is being taken down")
+		return
+	}
+	if r := deleteguard.CheckRemoval(allowed(f, m.ID), m.ID); r != nil {
+		mark(mg, v1alpha1.TypeRemovable, corev1.ConditionFalse, xpv2.ConditionReason(r.Reason), r.Error())
+		return
+	}
+	if r := deleteguard.CheckDelete(v1alpha1.TalosMachineKind, m.Name, m.AllowDelete); r != nil {
+		mark(mg, v1alpha1.TypeRemovable, corev1.ConditionFalse, xpv2.ConditionReason(r.Reason), r.Error())
+		return
+	}
+	mark(mg, v1alpha1.TypeRemovable, corev1.ConditionTrue, v1alpha1.ReasonRemovable, "Every guard would let a removal through now")
+}
+
+// allowed returns the facts as they would be if a person had allowed the removal.
+func allowed(f facts.Cluster, id facts.MachineID) facts.Cluster {
+	machines := make([]facts.Machine, len(f.Machines))
+	copy(machines, f.Machines)
+	for i := range machines {
+		if machines[i].ID == id {
+			machines[i].AllowDelete = true
+		}
+	}
+	f.Machines = machines
+	return f
+}
+
+// markReady says whether the machine is a working member of its cluster. Talos's own readiness covers its services, its
+// static pods, its etcd and its Node.
+func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster) {
+	live := o.Live
+	switch {
+	case live.Stage == "booting" || live.Stage == "installing":
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage))
+	case live.Stage != stageRunning:
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, fmt.Sprintf("The machine is in stage %q", live.Stage))
+	case !live.Ready && f.Bootstrapped == "":
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, "The machine waits for the cluster to be bootstrapped")
+	case !live.Ready:
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, "Talos says that the machine is not ready: "+strings.Join(o.Unmet, "; "))
+	default:
+		mark(mg, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable, "")
+	}
+}
+
+// markConfig says how what the machine runs compares to what is declared.
+func markConfig(mg *v1alpha1.TalosMachine, s configchange.State) {
+	type shown struct {
+		state   v1alpha1.ConfigState
+		status  corev1.ConditionStatus
+		reason  xpv2.ConditionReason
+		message string
+	}
+	is := map[configchange.State]shown{
+		configchange.InSync:      {v1alpha1.ConfigInSync, corev1.ConditionTrue, v1alpha1.ReasonInSync, "The machine runs the declared configuration"},
+		configchange.Drifted:     {v1alpha1.ConfigDrifted, corev1.ConditionFalse, v1alpha1.ReasonDrifted, "The running configuration differs; it is changed without a reboot"},
+		configchange.Staged:      {v1alpha1.ConfigStaged, corev1.ConditionFalse, v1alpha1.ReasonStaged, "The configuration on disk waits for a reboot"},
+		configchange.NeedsReboot: {v1alpha1.ConfigNeedsReboot, corev1.ConditionFalse, v1alpha1.ReasonNeedsReboot, "The declared configuration needs a reboot"},
+	}
+	v, ok := is[s]
+	if !ok {
+		v = shown{v1alpha1.ConfigUnknown, corev1.ConditionUnknown, v1alpha1.ReasonConfigUnknown, "The running configuration could not be compared"}
+	}
+	mg.Status.AtProvider.Config.State = v.state
+	mark(mg, v1alpha1.TypeConfigApplied, v.status, v.reason, v.message)
+}

@@ -1,0 +1,98 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func TestWrap(t *testing.T) {
+	nn := types.NamespacedName{Namespace: "metal", Name: "cp-1"}
+	other := types.NamespacedName{Namespace: "metal", Name: "cp-2"}
+	boom := errors.New("boom")
+
+	cases := map[string]struct {
+		reason string
+		left   []types.NamespacedName // hints left over from a pass before
+		given  []types.NamespacedName // hints given in the pass
+		res    reconcile.Result
+		err    error
+		want   reconcile.Result
+	}{
+		"Backoff": {
+			reason: "A wait replaces the exponential backoff by the fixed interval.",
+			given:  []types.NamespacedName{nn},
+			res:    reconcile.Result{Requeue: true},
+			want:   reconcile.Result{RequeueAfter: Interval},
+		},
+		"Poll": {
+			reason: "A wait in an update is not put off for a whole poll interval.",
+			given:  []types.NamespacedName{nn},
+			res:    reconcile.Result{RequeueAfter: time.Minute},
+			want:   reconcile.Result{RequeueAfter: Interval},
+		},
+		"Sooner": {
+			reason: "A pass that is to be repeated sooner than a wait is not put off.",
+			given:  []types.NamespacedName{nn},
+			res:    reconcile.Result{RequeueAfter: time.Second},
+			want:   reconcile.Result{RequeueAfter: time.Second},
+		},
+		"Done": {
+			reason: "A pass that needs no further pass gets none: the object may be gone.",
+			given:  []types.NamespacedName{nn},
+		},
+		"Failed": {
+			reason: "A failure keeps its backoff: hammering a broken API every 15 s helps nobody.",
+			given:  []types.NamespacedName{nn},
+			err:    boom,
+		},
+		"NoHint": {
+			reason: "Without a hint, nothing changes.",
+			res:    reconcile.Result{Requeue: true},
+			want:   reconcile.Result{Requeue: true},
+		},
+		"HintForAnother": {
+			reason: "A hint for another object says nothing of this one.",
+			given:  []types.NamespacedName{other},
+			res:    reconcile.Result{Requeue: true},
+			want:   reconcile.Result{Requeue: true},
+		},
+		"HintLeftOver": {
+			reason: "A hint of a pass that never ended says nothing of this one.",
+			left:   []types.NamespacedName{nn},
+			res:    reconcile.Result{Requeue: true},
+			want:   reconcile.Result{Requeue: true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			hints := NewHints(0)
+			for _, n := range tc.left {
+				hints.Give(n)
+			}
+			r := Wrap(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				for _, n := range tc.given {
+					hints.Give(n)
+				}
+				return tc.res, tc.err
+			}), hints)
+
+			got, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: nn})
+			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("\n%s\nReconcile(...): -want error, +got error:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nReconcile(...): -want, +got:\n%s", tc.reason, diff)
+			}
+			if hints.take(nn) {
+				t.Errorf("\n%s\nthe hint outlived its pass", tc.reason)
+			}
+		})
+	}
+}
