@@ -1,0 +1,52 @@
+# Two commands matter most: `make demo` shows the main job, `make test` runs everything that must always pass.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO            ?= go
+GEN            = $(GO) tool -modfile=hack/tools/controller-gen/go.mod controller-gen
+LINT           = $(GO) tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
+VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
+LDFLAGS        = -s -w -X github.com/maesh/provider-ichor/internal/version.Version=$(VERSION)
+TEST_TIMEOUT  ?= 20m
+# Two cores run two test binaries at a time; more only makes real etcd members miss their heartbeats.
+TEST_PARALLEL ?= 2
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## Show the main job on embedded parts and check each step of it; KEEP=1 leaves it running
+	@bin/lab demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
+
+.PHONY: test
+test: tools ## Run everything that must always pass, with the race detector
+	@$(GO) run ./hack/gotest -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+
+.PHONY: tools
+tools: ## Build the external binaries that tests and the demo need, once
+	@$(GO) run ./cmd/lab tools
+
+.PHONY: build
+build: ## Build the commands into bin/
+	@echo "building the commands into bin/"
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: lint
+lint: ## Lint
+	@$(LINT) run ./...
+
+.PHONY: generate
+generate: ## Regenerate deep copies and CRDs
+	@rm -rf package/crds
+	@$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./apis/... crd:crdVersions=v1 output:crd:artifacts:config=package/crds
+
+.PHONY: verify
+verify: generate lint ## Regenerate, tidy and lint; fail if anything differs from what is committed
+	@$(GO) mod tidy
+	@git diff --exit-code -- apis package go.mod go.sum || { echo "verify: generated files or go.mod differ: run 'make generate' and 'go mod tidy' and commit"; exit 1; }
+
+.PHONY: bench
+bench: tools ## Measure: calls per observe, memory and CPU by fleet size, time of a removal by step
+	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/bench/...
