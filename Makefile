@@ -22,7 +22,7 @@ demo: build ## Show the main job on embedded parts and check each step of it; KE
 
 .PHONY: test
 test: tools ## Run everything that must always pass, with the race detector
-	@$(GO) run ./hack/gotest -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+	@$(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
 
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once
@@ -46,7 +46,3 @@ generate: ## Regenerate deep copies and CRDs
 verify: generate lint ## Regenerate, tidy and lint; fail if anything differs from what is committed
 	@$(GO) mod tidy
 	@git diff --exit-code -- apis package go.mod go.sum || { echo "verify: generated files or go.mod differ: run 'make generate' and 'go mod tidy' and commit"; exit 1; }
-
-.PHONY: bench
-bench: tools ## Measure: calls per observe, memory and CPU by fleet size, time of a removal by step
-	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/bench/...

@@ -71,7 +71,7 @@ func TestTearingDown(t *testing.T) {
 		want              bool
 	}{
 		"Yes":      {reason: "It is deleted and allowed.", deleting: true, allowed: true, policies: all, want: true},
-		"Explicit": {reason: "Delete may be named.", deleting: true, allowed: true, policies: append(observe, xpv2.ManagementActionDelete), want: true},
+		"Explicit": {reason: "Delete may be named.", deleting: true, allowed: true, policies: xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete}, want: true},
 		"There":    {reason: "It is not deleted.", allowed: true, policies: all},
 		"Refused":  {reason: "Nobody allowed it.", deleting: true, policies: all},
 		"Orphaned": {reason: "A cluster that is given up is left running.", deleting: true, allowed: true, policies: observe},

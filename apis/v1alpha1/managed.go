@@ -28,16 +28,22 @@ type reconcileRequestHandler interface {
 }
 
 // GetCondition of this TalosCluster.
-func (c *TalosCluster) GetCondition(ct xpv2.ConditionType) xpv2.Condition { return c.Status.GetCondition(ct) }
+func (c *TalosCluster) GetCondition(ct xpv2.ConditionType) xpv2.Condition {
+	return c.Status.GetCondition(ct)
+}
 
 // SetConditions of this TalosCluster.
 func (c *TalosCluster) SetConditions(cs ...xpv2.Condition) { c.Status.SetConditions(cs...) }
 
 // GetManagementPolicies of this TalosCluster.
-func (c *TalosCluster) GetManagementPolicies() xpv2.ManagementPolicies { return c.Spec.ManagementPolicies }
+func (c *TalosCluster) GetManagementPolicies() xpv2.ManagementPolicies {
+	return c.Spec.ManagementPolicies
+}
 
 // SetManagementPolicies of this TalosCluster.
-func (c *TalosCluster) SetManagementPolicies(p xpv2.ManagementPolicies) { c.Spec.ManagementPolicies = p }
+func (c *TalosCluster) SetManagementPolicies(p xpv2.ManagementPolicies) {
+	c.Spec.ManagementPolicies = p
+}
 
 // GetProviderConfigReference of this TalosCluster.
 func (c *TalosCluster) GetProviderConfigReference() *xpv2.ProviderConfigReference {
@@ -60,10 +66,14 @@ func (c *TalosCluster) SetWriteConnectionSecretToReference(s *xpv2.LocalSecretRe
 }
 
 // GetLastHandledReconcileAt returns the token of the last reconcile request that was handled.
-func (c *TalosCluster) GetLastHandledReconcileAt() string { return c.Status.GetLastHandledReconcileAt() }
+func (c *TalosCluster) GetLastHandledReconcileAt() string {
+	return c.Status.GetLastHandledReconcileAt()
+}
 
 // SetLastHandledReconcileAt sets the token of the last reconcile request that was handled.
-func (c *TalosCluster) SetLastHandledReconcileAt(token string) { c.Status.SetLastHandledReconcileAt(token) }
+func (c *TalosCluster) SetLastHandledReconcileAt(token string) {
+	c.Status.SetLastHandledReconcileAt(token)
+}
 
 // GetItems of this TalosClusterList.
 func (l *TalosClusterList) GetItems() []resource.Managed {
@@ -75,16 +85,22 @@ func (l *TalosClusterList) GetItems() []resource.Managed {
 }
 
 // GetCondition of this TalosMachine.
-func (m *TalosMachine) GetCondition(ct xpv2.ConditionType) xpv2.Condition { return m.Status.GetCondition(ct) }
+func (m *TalosMachine) GetCondition(ct xpv2.ConditionType) xpv2.Condition {
+	return m.Status.GetCondition(ct)
+}
 
 // SetConditions of this TalosMachine.
 func (m *TalosMachine) SetConditions(cs ...xpv2.Condition) { m.Status.SetConditions(cs...) }
 
 // GetManagementPolicies of this TalosMachine.
-func (m *TalosMachine) GetManagementPolicies() xpv2.ManagementPolicies { return m.Spec.ManagementPolicies }
+func (m *TalosMachine) GetManagementPolicies() xpv2.ManagementPolicies {
+	return m.Spec.ManagementPolicies
+}
 
 // SetManagementPolicies of this TalosMachine.
-func (m *TalosMachine) SetManagementPolicies(p xpv2.ManagementPolicies) { m.Spec.ManagementPolicies = p }
+func (m *TalosMachine) SetManagementPolicies(p xpv2.ManagementPolicies) {
+	m.Spec.ManagementPolicies = p
+}
 
 // GetProviderConfigReference of this TalosMachine.
 func (m *TalosMachine) GetProviderConfigReference() *xpv2.ProviderConfigReference {
@@ -107,10 +123,14 @@ func (m *TalosMachine) SetWriteConnectionSecretToReference(s *xpv2.LocalSecretRe
 }
 
 // GetLastHandledReconcileAt returns the token of the last reconcile request that was handled.
-func (m *TalosMachine) GetLastHandledReconcileAt() string { return m.Status.GetLastHandledReconcileAt() }
+func (m *TalosMachine) GetLastHandledReconcileAt() string {
+	return m.Status.GetLastHandledReconcileAt()
+}
 
 // SetLastHandledReconcileAt sets the token of the last reconcile request that was handled.
-func (m *TalosMachine) SetLastHandledReconcileAt(token string) { m.Status.SetLastHandledReconcileAt(token) }
+func (m *TalosMachine) SetLastHandledReconcileAt(token string) {
+	m.Status.SetLastHandledReconcileAt(token)
+}
 
 // GetItems of this TalosMachineList.
 func (l *TalosMachineList) GetItems() []resource.Managed {
@@ -122,7 +142,9 @@ func (l *TalosMachineList) GetItems() []resource.Managed {
 }
 
 // GetCondition of this ProviderConfig.
-func (p *ProviderConfig) GetCondition(ct xpv2.ConditionType) xpv2.Condition { return p.Status.GetCondition(ct) }
+func (p *ProviderConfig) GetCondition(ct xpv2.ConditionType) xpv2.Condition {
+	return p.Status.GetCondition(ct)
+}
 
 // SetConditions of this ProviderConfig.
 func (p *ProviderConfig) SetConditions(cs ...xpv2.Condition) { p.Status.SetConditions(cs...) }
@@ -134,7 +156,9 @@ func (p *ProviderConfig) GetUsers() int64 { return p.Status.Users }
 func (p *ProviderConfig) SetUsers(i int64) { p.Status.Users = i }
 
 // GetCondition of this ClusterProviderConfig.
-func (p *ClusterProviderConfig) GetCondition(ct xpv2.ConditionType) xpv2.Condition { return p.Status.GetCondition(ct) }
+func (p *ClusterProviderConfig) GetCondition(ct xpv2.ConditionType) xpv2.Condition {
+	return p.Status.GetCondition(ct)
+}
 
 // SetConditions of this ClusterProviderConfig.
 func (p *ClusterProviderConfig) SetConditions(cs ...xpv2.Condition) { p.Status.SetConditions(cs...) }

@@ -10,7 +10,7 @@ import (
 
 // TalosClusterParameters are what a user declares of a Talos cluster.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.secretsRef) == has(oldSelf.secretsRef) && (!has(self.secretsRef) || self.secretsRef == oldSelf.secretsRef)",message="spec.forProvider.secretsRef is immutable: the PKI of a cluster is decided when the cluster is created; create another TalosCluster to use another one"
+// +kubebuilder:validation:XValidation:rule="has(self.secretsRef) == has(oldSelf.secretsRef) && (!has(self.secretsRef) || self.secretsRef == oldSelf.secretsRef)",messageExpression="'spec.forProvider.secretsRef is immutable and cannot become ' + (has(self.secretsRef) ? self.secretsRef.name + '/' + self.secretsRef.key : 'unset') + ': the PKI of a cluster is decided when the cluster is created; create another TalosCluster to use another one'",message="spec.forProvider.secretsRef is immutable: the PKI of a cluster is decided when the cluster is created; create another TalosCluster to use another one"
 type TalosClusterParameters struct {
 	// Endpoint is the https URL of the Kubernetes API of the cluster, as nodes and users reach it: a virtual IP, a load
 	// balancer or, for a single control plane, the machine itself. For example https://192.0.2.10:6443.
@@ -248,8 +248,9 @@ type DisruptionObservation struct {
 	Holder string `json:"holder"`
 	// For is what is being done.
 	For string `json:"for"`
-	// Since is when the lock was taken.
-	Since metav1.Time `json:"since"`
+	// Since is when the lock was taken. Absent if the lock does not tell.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // ObservedVersions are the versions that the machines of a cluster were seen to run.

@@ -24,8 +24,8 @@ const (
 // TalosMachineParameters are what a user declares of a Talos machine.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.clusterRef) || has(self.clusterSelector)",message="one of spec.forProvider.clusterRef and spec.forProvider.clusterSelector must be set"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterRef) || (has(self.clusterRef) && self.clusterRef.name == oldSelf.clusterRef.name)",message="spec.forProvider.clusterRef is immutable: remove the machine and declare it anew to move it to another cluster"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approved) || !oldSelf.approved || (has(self.approved) && self.approved)",message="spec.forProvider.approved cannot be taken back: the machine has its configuration; delete the TalosMachine to remove it"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterRef) || (has(self.clusterRef) && self.clusterRef.name == oldSelf.clusterRef.name)",messageExpression="'spec.forProvider.clusterRef is immutable and cannot become ' + (has(self.clusterRef) ? self.clusterRef.name : 'unset') + ': remove the machine and declare it anew to move it to another cluster'",message="spec.forProvider.clusterRef is immutable: remove the machine and declare it anew to move it to another cluster"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approved) || !oldSelf.approved || (has(self.approved) && self.approved)",message="spec.forProvider.approved cannot be taken back to false: the machine has its configuration; delete the TalosMachine to remove it"
 type TalosMachineParameters struct {
 	// ClusterRef names the TalosCluster, in the same namespace, that the machine belongs to.
 	// +optional
@@ -102,7 +102,7 @@ type ClusterReference struct {
 
 // MachineInstall says where Talos is installed.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.disk) != has(self.diskSelector)",message="exactly one of spec.forProvider.install.disk and spec.forProvider.install.diskSelector must be set"
+// +kubebuilder:validation:XValidation:rule="has(self.disk) != has(self.diskSelector)",messageExpression="'exactly one of spec.forProvider.install.disk and spec.forProvider.install.diskSelector must be set, and ' + (has(self.disk) ? 'disk ' + self.disk + ' and a diskSelector are' : 'neither is')",message="exactly one of spec.forProvider.install.disk and spec.forProvider.install.diskSelector must be set"
 type MachineInstall struct {
 	// Disk is the device path, such as /dev/sda.
 	// +optional

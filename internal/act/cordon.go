@@ -68,7 +68,7 @@ func patchNode(ctx context.Context, k kubernetes.Interface, n *corev1.Node, verb
 		return fmt.Errorf("cannot encode the patch of Node %q: %w", n.GetName(), err)
 	}
 	_, err = k.CoreV1().Nodes().Patch(ctx, n.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !(kerrors.IsNotFound(err) && !unschedulable) {
+	if err != nil && (unschedulable || !kerrors.IsNotFound(err)) {
 		return fmt.Errorf("cannot %s Node %q: %w", verb, n.GetName(), err)
 	}
 	return nil

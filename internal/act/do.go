@@ -98,8 +98,9 @@ func (a *Actor) Remove(ctx context.Context, j Job, d removal.Act) error {
 		})
 	case removal.Release:
 		return a.Complete(ctx, j.Lock, j.Object)
+	default:
+		return fmt.Errorf("cannot carry out step %q of a removal: it is not known", step)
 	}
-	return fmt.Errorf("cannot carry out step %q of a removal: it is not known", step)
 }
 
 func (a *Actor) onNode(ctx context.Context, j Job, t Target, d removal.Act) error {
@@ -112,8 +113,9 @@ func (a *Actor) onNode(ctx context.Context, j Job, t Target, d removal.Act) erro
 		return a.Cordon(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
 	case removal.Drain:
 		return a.Drain(ctx, j.Lock, d.Permit, d.Step.String(), t, k, j.Drain)
+	default:
+		return a.DeleteNode(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
 	}
-	return a.DeleteNode(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
 }
 
 // Reconfigure carries out one step of a change of configuration that needs a reboot.
@@ -126,18 +128,24 @@ func (a *Actor) Reconfigure(ctx context.Context, j Job, d configchange.Act) erro
 		return a.MoveLeadership(ctx, j.Lock, d.Permit, step, t, j.machine())
 	case configchange.Reboot:
 		return a.Reboot(ctx, j.Lock, d.Permit, step, t, j.machine())
+	case configchange.Cordon, configchange.Drain, configchange.Uncordon:
+		return a.reconfigureNode(ctx, j, t, d)
+	default:
+		return fmt.Errorf("cannot carry out step %q of a change of configuration: it is not known", step)
 	}
+}
+
+func (a *Actor) reconfigureNode(ctx context.Context, j Job, t Target, d configchange.Act) error {
 	k, err := j.Doors.Kubernetes()
 	if err != nil {
 		return fmt.Errorf("cannot %s %q: %w", d.Step, t.Name, err)
 	}
 	switch d.Step {
 	case configchange.Cordon:
-		return a.Cordon(ctx, j.Lock, d.Permit, step, t, k)
+		return a.Cordon(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
 	case configchange.Drain:
-		return a.Drain(ctx, j.Lock, d.Permit, step, t, k, j.Drain)
-	case configchange.Uncordon:
+		return a.Drain(ctx, j.Lock, d.Permit, d.Step.String(), t, k, j.Drain)
+	default:
 		return Uncordon(ctx, k, t.ID)
 	}
-	return fmt.Errorf("cannot carry out step %q of a change of configuration: it is not known", step)
 }

@@ -64,14 +64,14 @@ func evictions(k *fake.Clientset, refuse map[string]error) func() []string {
 		if a.GetSubresource() != "eviction" {
 			return false, nil, nil
 		}
-		e := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction) //nolint:errcheck // A panic is a failed test.
+		e := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
 		return true, nil, refuse[e.GetName()]
 	})
 	return func() []string {
 		var names []string
 		for _, a := range k.Actions() {
 			if a.GetSubresource() == "eviction" {
-				names = append(names, a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).GetName()) //nolint:errcheck // See above.
+				names = append(names, a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).GetName())
 			}
 		}
 		slices.Sort(names)

@@ -24,7 +24,7 @@ var target = Target{ID: "uid-1", Name: "cp-1", UUID: uuid, Node: "node-1"}
 // ledger records, in order, everything that was done.
 type ledger struct{ calls []string }
 
-func (l *ledger) add(format string, a ...any) { l.calls = append(l.calls, fmt.Sprintf(format, a...)) }
+func (l *ledger) addf(format string, a ...any) { l.calls = append(l.calls, fmt.Sprintf(format, a...)) }
 
 // fakeLock is a lock that can be lost.
 type fakeLock struct {
@@ -32,15 +32,15 @@ type fakeLock struct {
 	lost, cannotMark error
 }
 
-func (l *fakeLock) Check(context.Context) error { l.add("check lock"); return l.lost }
+func (l *fakeLock) Check(context.Context) error { l.addf("check lock"); return l.lost }
 
 func (l *fakeLock) MarkIrreversible(context.Context) error {
-	l.add("mark irreversible")
+	l.addf("mark irreversible")
 	return l.cannotMark
 }
 
 func (l *fakeLock) RenewWhile(ctx context.Context, fn func(context.Context) error) error {
-	l.add("renew while")
+	l.addf("renew while")
 	return fn(ctx)
 }
 
@@ -52,32 +52,32 @@ type fakeMachine struct {
 }
 
 func (m *fakeMachine) System(context.Context) (talos.System, error) {
-	m.add("prove")
+	m.addf("prove")
 	return talos.System{UUID: m.uuid}, nil
 }
 
 func (m *fakeMachine) ApplyConfig(_ context.Context, c []byte, mode talos.Mode) (talos.ApplyResult, error) {
-	m.add("apply %s %d", c, mode)
+	m.addf("apply %s %d", c, mode)
 	return talos.ApplyResult{}, m.err
 }
 
-func (m *fakeMachine) Bootstrap(context.Context) error { m.add("bootstrap"); return m.err }
+func (m *fakeMachine) Bootstrap(context.Context) error { m.addf("bootstrap"); return m.err }
 
-func (m *fakeMachine) LeaveEtcd(context.Context) error { m.add("leave"); return m.err }
+func (m *fakeMachine) LeaveEtcd(context.Context) error { m.addf("leave"); return m.err }
 
 func (m *fakeMachine) RemoveMember(_ context.Context, id uint64) error {
-	m.add("remove member %x", id)
+	m.addf("remove member %x", id)
 	return m.err
 }
 
-func (m *fakeMachine) ForfeitLeadership(context.Context) error { m.add("forfeit"); return m.err }
+func (m *fakeMachine) ForfeitLeadership(context.Context) error { m.addf("forfeit"); return m.err }
 
 func (m *fakeMachine) Reset(_ context.Context, o talos.ResetOptions) error {
-	m.add("reset %v", o.Wipe)
+	m.addf("reset %v", o.Wipe)
 	return m.err
 }
 
-func (m *fakeMachine) Reboot(context.Context) error { m.add("reboot"); return m.err }
+func (m *fakeMachine) Reboot(context.Context) error { m.addf("reboot"); return m.err }
 
 // newTestActor returns an actor whose long calls end with the test.
 func newTestActor(t *testing.T) *Actor {

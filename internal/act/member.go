@@ -28,17 +28,15 @@ func (a *Actor) RemoveMember(ctx context.Context, lock Lock, p permit.Permit, st
 	var errs []error
 	for _, peer := range peers {
 		err := peer.RemoveMember(ctx, uint64(member))
-		switch talos.ClassOf(err) {
-		case talos.NotFound:
+		class := talos.ClassOf(err)
+		switch {
+		case err == nil, class == talos.NotFound:
 			return nil
-		case talos.Unreachable, talos.NotReady:
+		case class == talos.Unreachable, class == talos.NotReady:
 			errs = append(errs, err)
-			continue
-		}
-		if err != nil {
+		default:
 			return fmt.Errorf("cannot remove etcd member %x of %q: %w", uint64(member), t.Name, err)
 		}
-		return nil
 	}
 	if len(errs) == 0 {
 		errs = append(errs, errors.New("no other control plane of the cluster answers"))

@@ -34,7 +34,7 @@ func TestRemoveMember(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}
-			var peers []MemberRemover
+			peers := make([]MemberRemover, 0, len(tc.peers))
 			for _, err := range tc.peers {
 				peers = append(peers, &fakeMachine{ledger: l, err: err})
 			}

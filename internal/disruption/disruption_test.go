@@ -47,7 +47,7 @@ func machine(name string, role v1alpha1.MachineRole, approved bool, annotations 
 }
 
 func controlPlanes(n int) []client.Object {
-	var o []client.Object
+	o := make([]client.Object, 0, n)
 	for i := range n {
 		o = append(o, machine(fmt.Sprintf("cp-%d", i+1), v1alpha1.RoleControlPlane, true, nil))
 	}

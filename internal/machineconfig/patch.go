@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
@@ -61,18 +63,23 @@ func apply(c coreconfig.Provider, p Patch) (coreconfig.Provider, error) {
 	return applyOperations(c, loaded)
 }
 
+// An operationsError is an error of a JSON 6902 patch.
+type operationsError struct{ error }
+
+// wayOut follows the text of an operationsError.
+const wayOut = "; a JSON 6902 patch changes the document with machine and cluster, use a strategic merge patch for the others"
+
 // applyOperations applies a JSON 6902 patch to the main document. Its paths say nothing of documents, and so the machinery
 // refuses it for a configuration of several, as those for Talos 1.12 and later are.
 func applyOperations(c coreconfig.Provider, operations configpatcher.Patch) (coreconfig.Provider, error) {
-	const hint = "; a JSON 6902 patch changes the document with machine and cluster, use a strategic merge patch for the others"
 	main := container.NewV1Alpha1(c.RawV1Alpha1())
 	out, err := configpatcher.Apply(configpatcher.WithConfig(main), []configpatcher.Patch{operations})
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, hint)
+		return nil, &operationsError{err}
 	}
 	patched, err := out.Config()
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, hint)
+		return nil, &operationsError{err}
 	}
 	documents := patched.Clone().Documents()
 	for _, d := range c.Documents() {
@@ -143,36 +150,40 @@ const unknownKeys = "unknown keys found during decoding:\n"
 
 // problem describes what is wrong with a patch, without what the patch sets: that may come from a Secret.
 func problem(err error, data []byte) string {
-	s := err.Error()
-	before, keys, ok := strings.Cut(s, unknownKeys)
-	if !ok {
-		if !isYAML(data) {
-			return "it is not YAML or JSON" + where(err)
-		}
-		return strings.Join(strings.Fields(hideContents(s, data)), " ")
+	var oe *operationsError
+	if errors.As(err, &oe) {
+		return problem(oe.error, data) + wayOut
 	}
-	names := keyNames(keys)
-	if names == "" {
-		return strings.Join(strings.Fields(hideContents(before, data)), " ") + " unknown keys"
+	if _, keys, ok := strings.Cut(err.Error(), unknownKeys); ok {
+		return "Talos does not know " + keyNames(keys)
 	}
-	return "Talos does not know " + names
+	if !isYAML(data) {
+		return "it is not YAML or JSON" + where(err)
+	}
+	return strings.Join(strings.Fields(hideContents(err.Error(), data)), " ")
 }
 
-// keyNames lists the paths of the keys in a text of YAML that says which are not known.
+// keyNames lists the keys in a text of YAML, without their values.
 func keyNames(s string) string {
-	// What follows is the rest of a message, if any: the text is indented or ends with a line of its own.
-	s, rest, _ := strings.Cut(s, ";")
 	var names []string
 	for _, tree := range anyDocuments([]byte(s)) {
-		leaves(plain(tree), nil, func(at path, _ any) { names = append(names, at.String()) })
-	}
-	if rest != "" {
-		rest = ";" + rest
+		names = appendKeys(names, tree, nil)
 	}
 	if len(names) == 0 {
-		return ""
+		return "some of its keys"
 	}
-	return strings.Join(names, ", ") + rest
+	return strings.Join(names, ", ")
+}
+
+func appendKeys(names []string, v any, at path) []string {
+	m, ok := v.(map[string]any)
+	if !ok || len(m) == 0 {
+		return append(names, at.String())
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		names = appendKeys(names, m[k], at.to(k))
+	}
+	return names
 }
 
 // anyDocuments reads whatever documents can be read.

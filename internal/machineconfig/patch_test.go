@@ -54,6 +54,8 @@ func TestPatchesThatCannotBeUsed(t *testing.T) {
 		{"neither YAML nor JSON", false, "machine:\n\tenv: " + sesame, "it is not YAML or JSON (line 2)"},
 		{"a bare text", false, sesame, ""},
 		{"an unknown field", false, "machine:\n  sesame: " + sesame + "\n", "Talos does not know machine.sesame"},
+		{"an unknown field that is empty", false, "machine:\n  sesame:\n", "Talos does not know machine.sesame"},
+		{"an unknown field with a value in parts", false, "machine:\n  sesame: x;" + sesame + "\n  simsalabim: {a: [" + sesame + "]}\n", "Talos does not know machine.sesame, machine.simsalabim.a"},
 		{"an unknown field set by JSON 6902", false, `[{"op":"add","path":"/machine/sesame","value":"` + sesame + `"}]`, "Talos does not know machine.sesame; a JSON 6902 patch changes the document with machine and cluster, use a strategic merge patch for the others"},
 		{"a field of another document by JSON 6902", false, `[{"op":"replace","path":"/hostname","value":"` + sesame + `"}]`, "use a strategic merge patch for the others"},
 		{"an unknown document", false, "apiVersion: v1alpha1\nkind: SesameConfig\nvalue: " + sesame + "\n", "SesameConfig"},

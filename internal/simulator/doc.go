@@ -23,7 +23,7 @@
 //	sequences       one lock, takeovers, events in order, fatal errors           tasks of a phase run one by one
 //	reset           checks and texts, order of phases, API gone before the wipe  the drain evicts with an administrator's rights
 //	upgrade         both ways, staged, A/B entries, automatic and asked rollback images are names: whatever has a version as tag exists
-//	etcd            the checks and texts before etcd itself is asked             no member yet: newEtcdMember (wire.go) waits for etcdmember
+//	etcd            real embedded members, and Talos around them: etcdmember     nothing is synced; elections, and what etcd counts as connected, do not scale
 //	Kubernetes      real API server, see package workload                        nodes and pods are played
 //	discovery       per cluster ID, TTL of 30 minutes, gone at once on reset     a registry within the process
 //	versions        1.13; 1.12's maintenance server and missing services         1.14

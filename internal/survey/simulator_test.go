@@ -2,11 +2,11 @@ package survey
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +32,9 @@ type lab struct {
 	connect *connect.Connector
 	survey  *Surveyor
 	cluster *v1alpha1.TalosCluster
+
+	mu    sync.Mutex
+	calls map[string]int // by address
 }
 
 const simulatorTimeout = 30 * time.Second
@@ -50,8 +53,8 @@ func subnet(t *testing.T) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// newLab has a blank machine of each version of maintenance mode, and an address where nothing is. Their TalosMachines have
-// the same names.
+// newLab has a control plane that waits for its bootstrap, a worker, a blank machine, a machine of another cluster, and an
+// address where nothing is. Their TalosMachines have the same names.
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	fleet, err := simulator.NewFleet(simulator.Options{Dir: t.TempDir(), Subnet: subnet(t), Scale: 60, Light: true})
@@ -63,11 +66,8 @@ func newLab(t *testing.T) *lab {
 			t.Error(err)
 		}
 	})
-	bundle, err := machineconfig.NewBundle("v1.13.9")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := bundle.Marshal()
+	ours, theirs := bundles(t)
+	data, err := ours.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,29 +75,71 @@ func newLab(t *testing.T) *lab {
 	c.Spec.ForProvider.Endpoint = "https://127.0.0.1:1"
 	site := &v1alpha1.ClusterProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	site.Spec.Credentials.Source = xpv2.CredentialsSourceNone
+	site.Spec.Timeouts.Request = &metav1.Duration{Duration: 2 * time.Second}
 	objects := []client.Object{c, site, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: home.Namespace, Name: connect.PKISecretName(home.Name)},
 		Data:       map[string][]byte{connect.PKISecretKey: data},
 	}}
-	for name, version := range map[string]string{"blank": "v1.13.9", "old": "v1.12.11"} {
-		sim, err := fleet.AddMachine(simulator.MachineSpec{Name: name, TalosVersion: version})
+
+	l := &lab{fleet: fleet, cluster: c, calls: map[string]int{}}
+	for name, m := range map[string]struct {
+		bundle *machineconfig.Bundle
+		role   string
+	}{"cp": {ours, machineconfig.RoleControlPlane}, "worker": {ours, machineconfig.RoleWorker}, "blank": {}, "foreign": {theirs, machineconfig.RoleControlPlane}} {
+		spec := simulator.MachineSpec{Name: name}
+		if m.bundle != nil {
+			spec.Installed, spec.PlatformConfig = true, render(t, m.bundle, name, m.role)
+		}
+		sim, err := fleet.AddMachine(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		objects = append(objects, machineObject(name, func(o *v1alpha1.TalosMachine) {
 			o.Spec.ForProvider.Address, o.Spec.ForProvider.UUID = sim.Address().String(), sim.UUID()
+			if name == "worker" {
+				worker(o)
+			}
 		}))
 	}
 	objects = append(objects, machineObject("nowhere", func(o *v1alpha1.TalosMachine) {
 		o.Spec.ForProvider.Address = "127.0.0.1:1"
 	}))
 
-	pool := talos.NewPool(talos.Options{})
+	pool := talos.NewPool(talos.Options{OnCall: func(address, _ string) {
+		l.mu.Lock()
+		l.calls[address]++
+		l.mu.Unlock()
+	}})
 	t.Cleanup(pool.Close)
 	r := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects...).Build()
-	l := &lab{fleet: fleet, connect: connect.New(r, pool, clock.RealClock{}), cluster: c}
+	l.connect = connect.New(r, pool, clock.RealClock{})
 	l.survey = New(r, l.connect, clock.RealClock{})
 	return l
+}
+
+// bundles are the PKIs of two clusters.
+func bundles(t *testing.T) (ours, theirs *machineconfig.Bundle) {
+	t.Helper()
+	ours, err := machineconfig.NewBundle("v1.13.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err = machineconfig.NewBundle("v1.13.9"); err != nil {
+		t.Fatal(err)
+	}
+	return ours, theirs
+}
+
+func render(t *testing.T, b *machineconfig.Bundle, name, role string) []byte {
+	t.Helper()
+	data, err := machineconfig.Render(machineconfig.Input{
+		Bundle: b, ClusterName: home.Name, Endpoint: "https://127.0.0.1:1", KubernetesVersion: "v1.35.4", TalosVersion: "v1.13.9",
+		Role: role, Hostname: name, InstallDisk: "/dev/sda", InstallImage: "ghcr.io/siderolabs/installer:v1.13.9",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // settled surveys until every simulated machine answers as what it is.
@@ -116,7 +158,7 @@ func (l *lab) settled(t *testing.T) facts.Cluster {
 				known++
 			}
 		}
-		if known == 2 {
+		if known == 3 {
 			return f
 		}
 		select {
@@ -138,21 +180,32 @@ func TestSimulatedMachines(t *testing.T) {
 			got = append(got, m.Name+": unknown")
 			continue
 		}
+		sim := l.fleet.Machine(m.Name)
+		if live.UUID != sim.UUID() {
+			t.Errorf("UUID of %s: got %q, want %q", m.Name, live.UUID, sim.UUID())
+		}
+		if boot, ok := live.BootID.Get(); ok && boot != sim.BootID() {
+			t.Errorf("boot ID of %s: got %q, want %q", m.Name, boot, sim.BootID())
+		}
 		version, _ := live.TalosVersion.Get()
-		got = append(got, fmt.Sprintf("%s: blank=%v stage=%s version=%q itself=%v bootID=%v", m.Name,
-			live.Mode == facts.Maintenance, live.Stage, version, live.UUID == l.fleet.Machine(m.Name).UUID(), live.BootID.IsKnown()))
+		service, _ := live.EtcdService.Get()
+		got = append(got, fmt.Sprintf("%s: %v %s etcd=%q bootID=%v member=%v", m.Name, live.Mode == facts.Configured, version, service, live.BootID.IsKnown(), live.Member.IsKnown()))
+		unknown(t, "node of "+m.Name, m.Node)
 	}
 	want := []string{
-		`blank: blank=true stage=maintenance version="v1.13.9" itself=true bootID=false`,
+		`blank: false v1.13.9 etcd="" bootID=false member=false`,
+		`cp: true v1.13.9 etcd="Preparing" bootID=true member=false`,
+		`foreign: unknown`,
 		`nowhere: unknown`,
-		`old: blank=true stage=maintenance version="" itself=true bootID=false`,
+		`worker: true v1.13.9 etcd="" bootID=true member=false`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	for _, m := range f.Machines {
-		unknown(t, "node of "+m.Name, m.Node)
+	if got := len(f.Etcd.Views); got != 0 {
+		t.Errorf("views of an etcd that does not run: got %d", got)
 	}
+
 	for _, r := range l.fleet.Log().Snapshot() {
 		if r.Mutating {
 			t.Errorf("a survey changed something: %s on %s", r.Method, r.Machine)
@@ -163,34 +216,49 @@ func TestSimulatedMachines(t *testing.T) {
 	}
 }
 
-// A machine that takes connections and never answers, or that shows another certificate than the pinned one, is an error
-// with its class.
-func TestSimulatedFaults(t *testing.T) {
+// An Observe of an unchanged machine takes at most six calls on one connection, as they are counted at the other end.
+func TestSimulatedBudget(t *testing.T) {
 	l := newLab(t)
-	l.settled(t)
+	f := l.settled(t)
 	a, err := l.connect.Cluster(t.Context(), l.cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := func(change func(*v1alpha1.TalosMachine)) error {
-		_, err := l.survey.Machine(t.Context(), machineObject("blank", func(o *v1alpha1.TalosMachine) {
-			o.Spec.ForProvider.Address = l.fleet.Machine("blank").Address().String()
-			change(o)
-		}), a)
-		return err
-	}
-	if err := look(func(*v1alpha1.TalosMachine) {}); err != nil {
-		t.Fatal(err)
-	}
-	otherPin := base64.StdEncoding.EncodeToString(make([]byte, 32))
-	if err := look(func(o *v1alpha1.TalosMachine) { o.Spec.ForProvider.MaintenanceFingerprint = otherPin }); talos.ClassOf(err) != talos.FingerprintMismatch {
-		t.Errorf("another fingerprint: got %v (%v), want %v", talos.ClassOf(err), err, talos.FingerprintMismatch)
-	}
-	if err := l.fleet.Machine("blank").SetFault(simulator.FaultAPIBlackhole, true); err != nil {
-		t.Fatal(err)
-	}
-	a.Settings.RequestTimeout, a.Settings.DialTimeout = time.Second, 200*time.Millisecond
-	if err := look(func(*v1alpha1.TalosMachine) {}); talos.ClassOf(err) != talos.Unreachable && talos.ClassOf(err) != talos.Timeout {
-		t.Errorf("a silent machine: got %v (%v)", talos.ClassOf(err), err)
+	for _, m := range f.Machines {
+		if m.Name != "cp" && m.Name != "worker" {
+			continue
+		}
+		o := machineObject(m.Name, func(o *v1alpha1.TalosMachine) {
+			o.Spec.ForProvider.Address = m.Address
+			if m.Role == facts.Worker {
+				worker(o)
+			}
+		})
+		if _, err := l.survey.Machine(t.Context(), o, a); err != nil { // This one asks for the schematic as well.
+			t.Fatal(err)
+		}
+		l.mu.Lock()
+		before := l.calls[m.Address]
+		l.mu.Unlock()
+		log := l.fleet.Log().Snapshot()
+		seen, err := l.survey.Machine(t.Context(), o, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.mu.Lock()
+		counted := l.calls[m.Address] - before
+		l.mu.Unlock()
+		arrived := l.fleet.Log().Since(log[len(log)-1].Seq)
+		peers := map[string]bool{}
+		for _, r := range arrived {
+			peers[r.Peer] = true
+		}
+		if len(arrived) > 6 || counted != len(arrived) || len(peers) != 1 {
+			t.Errorf("%s: %d calls arrived (%d counted) over %d connections, want at most 6 over one", m.Name, len(arrived), counted, len(peers))
+		}
+		config, ok := seen.Config.Get()
+		if want := string(l.fleet.Machine(m.Name).InstalledConfig()); !ok || string(config.Active) != want || string(config.Persistent) != want {
+			t.Errorf("%s: the configuration read back is not the one that it has (%s)", m.Name, seen.Config.Why())
+		}
 	}
 }

@@ -54,16 +54,16 @@ func (v *machineValidator) ValidateDelete(ctx context.Context, m *v1alpha1.Talos
 	if record != nil && record.Completed {
 		return nil, nil // The machine was removed already, by the teardown of its cluster.
 	}
-	f, err := v.survey.Objects(ctx, types.NamespacedName{Namespace: m.GetNamespace(), Name: m.ClusterName()})
-	if err != nil {
-		return nil, fmt.Errorf("cannot tell whether TalosMachine %q may be deleted: %w", m.GetName(), err)
-	}
 	if m.ClusterName() == "" {
-		// Its selector was never resolved, so it was never a machine of any cluster.
+		// Its selector was never resolved, so it was never a machine of any cluster, and there is none to survey.
 		if r := deleteguard.CheckDelete("TalosMachine", m.GetName(), m.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "true"); r != nil {
 			return nil, refusal(r)
 		}
 		return nil, nil
+	}
+	f, err := v.survey.Objects(ctx, types.NamespacedName{Namespace: m.GetNamespace(), Name: m.ClusterName()})
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell whether TalosMachine %q may be deleted: %w", m.GetName(), err)
 	}
 	if r := deleteguard.CheckAdmission(f, facts.MachineID(m.GetUID())); r != nil {
 		return nil, refusal(r)

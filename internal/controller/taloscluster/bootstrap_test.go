@@ -22,7 +22,10 @@ import (
 func startedWorld(t *testing.T, changes ...func(*v1alpha1.TalosCluster)) *world {
 	t.Helper()
 	ours, id := bundle(t, 0)
-	w := newWorld(t, newCluster(append(changes, annotated(meta.AnnotationKeyExternalName, id))...))
+	c := newCluster(append(changes, annotated(meta.AnnotationKeyExternalName, id))...)
+	// The write that adds the finalizer would undo the status of the first pass.
+	c.SetFinalizers([]string{v1alpha1.FinalizerCluster})
+	w := newWorld(t, c)
 	for _, o := range []client.Object{pkiSecret(ours), connectionSecret(t)} {
 		if err := w.api.Create(context.Background(), o); err != nil {
 			t.Fatalf("cannot create %T: %v", o, err)

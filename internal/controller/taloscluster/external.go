@@ -20,6 +20,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/decide/bootstrap"
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/metrics"
+	"github.com/maesh/provider-ichor/internal/survey"
 )
 
 // A task is the one thing that a pass has left to do to a cluster.
@@ -74,16 +75,22 @@ func (e *external) Observe(ctx context.Context, c *v1alpha1.TalosCluster) (manag
 	if err != nil {
 		return managed.ExternalObservation{}, errors.Wrap(err, "cannot survey the cluster")
 	}
+	approved, err := survey.CountApprovedControlPlanes(ctx, e.uncached, c.GetNamespace(), c.GetName())
+	if err != nil {
+		return managed.ExternalObservation{}, errors.Wrap(err, "cannot count the approved control planes")
+	}
 	lock, err := e.locks.Peek(ctx, name(c))
 	if err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	h, d := healthOf(f), bootstrap.Next(f)
-	fill(c, f, h, lock)
+	fill(c, f, h, approved, lock)
 	measure(c, h, lock)
-	e.mark(c, transitioning(f), etcdHealthy(h), e.readiness(f, h, d))
-	if c.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue {
-		e.hints.Give(name(c)) // A cluster that is on its way is looked at more often than one that is there.
+	e.mark(c, transitioning(approved), etcdHealthy(h), e.readiness(f, h, d))
+	if c.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue || approved != f.ApprovedControlPlanes() {
+		// A cluster that is on its way is looked at more often than one that is there, and again if the survey is older
+		// than what woke this pass up.
+		e.hints.Give(name(c))
 	}
 	if e.todo, err = e.next(ctx, c, f, p, d, lock); err != nil {
 		return managed.ExternalObservation{}, err

@@ -33,7 +33,9 @@ func (l *heldLocks) Peek(context.Context, types.NamespacedName) (*clusterlock.In
 func connectionSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	details, _ := issued(t, 0)
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "prod-connection"}, Data: details}
+	s := resource.LocalConnectionSecretFor(newCluster(), v1alpha1.TalosClusterGroupVersionKind)
+	s.Data = details
+	return s
 }
 
 // TestObserve holds that Observe never writes, and that a pass has one thing to do at most.

@@ -18,12 +18,12 @@ import (
 
 // fill status.atProvider from what a survey found. Nothing in it changes while the cluster does not: no time of the
 // survey, no counters, or every poll would wake whatever watches the object.
-func fill(c *v1alpha1.TalosCluster, f facts.Cluster, h etcdHealth, lock *clusterlock.Info) {
+func fill(c *v1alpha1.TalosCluster, f facts.Cluster, h etcdHealth, approved int, lock *clusterlock.Info) {
 	o := &c.Status.AtProvider
 	o.BootstrappedBy = c.GetAnnotations()[v1alpha1.AnnotationBootstrapped]
 	o.ControlPlanes = v1alpha1.ControlPlaneCounts{
 		Declared:      c.Spec.ForProvider.ControlPlane.Count,
-		Approved:      f.ApprovedControlPlanes(),
+		Approved:      approved,
 		Voters:        h.voters,
 		HealthyVoters: h.healthy,
 	}
@@ -35,7 +35,10 @@ func fill(c *v1alpha1.TalosCluster, f facts.Cluster, h etcdHealth, lock *cluster
 		o.Disruption = &v1alpha1.DisruptionObservation{
 			Holder: holderName(lock.Holder),
 			For:    lock.Holder.Purpose,
-			Since:  metav1.NewTime(lock.Since).Rfc3339Copy(),
+		}
+		if !lock.Since.IsZero() {
+			since := metav1.NewTime(lock.Since).Rfc3339Copy()
+			o.Disruption.Since = &since
 		}
 	}
 }
@@ -70,9 +73,8 @@ func versionsOf(f facts.Cluster) v1alpha1.ObservedVersions {
 	return v1alpha1.ObservedVersions{Talos: slices.Compact(v.Talos), Kubernetes: slices.Compact(v.Kubernetes)}
 }
 
-// transitioning says whether a change of the number of control planes is half done.
-func transitioning(f facts.Cluster) xpv2.Condition {
-	n := f.ApprovedControlPlanes()
+// transitioning says whether a change of the number of control planes is half done, from how many are approved now.
+func transitioning(n int) xpv2.Condition {
 	if n > 0 && n%2 == 0 {
 		return condition(v1alpha1.TypeTransitioning, corev1.ConditionTrue, v1alpha1.ReasonEvenControlPlaneCount,
 			fmt.Sprintf("%d control planes are approved, an even number: disruptive work is parked. Remove a control plane (to go back down) or approve another one (to go up)", n))

@@ -199,7 +199,7 @@ func TestConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := healthOf(tc.facts)
 			got := want{
-				Ready: ready(tc.facts, h).Reason, EtcdHealthy: etcdHealthy(h).Reason, Transitioning: transitioning(tc.facts).Reason,
+				Ready: ready(tc.facts, h).Reason, EtcdHealthy: etcdHealthy(h).Reason, Transitioning: transitioning(tc.facts.ApprovedControlPlanes()).Reason,
 				Message: h.message, Voters: h.voters, Healthy: h.healthy, Leader: h.leader,
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -219,7 +219,7 @@ func TestFill(t *testing.T) {
 	lock := &clusterlock.Info{Holder: clusterlock.Holder{Kind: "TalosMachine", Name: "cp-3", Purpose: "removal"}, Since: since}
 	c := newCluster(annotated(v1alpha1.AnnotationBootstrapped, "uuid-1"))
 	c.Status.AtProvider.ClusterID = "id"
-	fill(c, f, healthOf(f), lock)
+	fill(c, f, healthOf(f), 3, lock)
 	want := v1alpha1.TalosClusterObservation{
 		ClusterID:      "id",
 		BootstrappedBy: "uuid-1",
@@ -228,13 +228,13 @@ func TestFill(t *testing.T) {
 			{ID: "a1", Machine: "cp-1", Healthy: "yes"}, {ID: "a2", Machine: "cp-2", Healthy: "yes"}, {ID: "a3", Machine: "cp-3", Healthy: "unknown"},
 		}},
 		// What an API server keeps of a time is compared with what it gave back, so it holds no more than that.
-		Disruption: &v1alpha1.DisruptionObservation{Holder: "TalosMachine/cp-3", For: "removal", Since: metav1.NewTime(testNow)},
+		Disruption: &v1alpha1.DisruptionObservation{Holder: "TalosMachine/cp-3", For: "removal", Since: &metav1.Time{Time: testNow}},
 		Versions:   v1alpha1.ObservedVersions{Talos: []string{testTalos}, Kubernetes: []string{"v1.35.4"}},
 	}
 	if diff := cmp.Diff(want, c.Status.AtProvider); diff != "" {
 		t.Errorf("fill(...): -want, +got:\n%s", diff)
 	}
-	fill(c, f, healthOf(f), nil)
+	fill(c, f, healthOf(f), 3, nil)
 	want.Disruption = nil
 	if diff := cmp.Diff(want, c.Status.AtProvider); diff != "" {
 		t.Errorf("fill(...) with a free lock: -want, +got:\n%s", diff)

@@ -39,8 +39,8 @@ func mark(mg *v1alpha1.TalosMachine, t xpv2.ConditionType, s corev1.ConditionSta
 }
 
 // waiting shows a removal that waits, at a step.
-func (m *marker) waiting(mg *v1alpha1.TalosMachine, step, reason, message string, irreversible bool) {
-	mark(mg, v1alpha1.TypeRemoval, corev1.ConditionFalse, xpv2.ConditionReason(reason), message)
+func (m *marker) waiting(mg *v1alpha1.TalosMachine, step string, reason xpv2.ConditionReason, message string, irreversible bool) {
+	mark(mg, v1alpha1.TypeRemoval, corev1.ConditionFalse, reason, message)
 	m.step(mg, step, message, irreversible)
 	m.record.Event(mg, event.Normal(eventRemovalWaits, fmt.Sprintf("%s: %s", reason, message)))
 }
@@ -86,14 +86,14 @@ func (m *marker) overdue(mg *v1alpha1.TalosMachine, step string, limit time.Dura
 func (m *marker) underWay(mg *v1alpha1.TalosMachine) {
 	const message = "The machine is leaving etcd. This takes up to nine minutes; then the other members tell whether it did."
 	mark(mg, v1alpha1.TypeRemoval, corev1.ConditionTrue, v1alpha1.ReasonStepLeaveEtcd, message)
-	m.step(mg, v1alpha1.ReasonStepLeaveEtcd, message, true)
+	m.step(mg, string(v1alpha1.ReasonStepLeaveEtcd), message, true)
 }
 
 // removed shows a machine whose removal is done.
 func (m *marker) removed(mg *v1alpha1.TalosMachine) {
 	const message = "The machine was removed from its cluster"
 	mark(mg, v1alpha1.TypeRemoval, corev1.ConditionTrue, v1alpha1.ReasonRemoved, message)
-	m.step(mg, v1alpha1.ReasonRemoved, message, true)
+	m.step(mg, string(v1alpha1.ReasonRemoved), message, true)
 }
 
 // step writes where a removal is into the status. The time changes only when the step does.

@@ -171,7 +171,7 @@ func (e *external) secretValue(ctx context.Context, namespace string, ref xpv2.L
 	}
 	data, ok := s.Data[ref.Key]
 	if !ok {
-		return nil, fmt.Errorf("Secret %q has no key %q", ref.Name, ref.Key)
+		return nil, fmt.Errorf("there is no key %q in Secret %q", ref.Key, ref.Name)
 	}
 	return data, nil
 }

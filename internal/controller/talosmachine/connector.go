@@ -72,7 +72,7 @@ func (c *connector) open(ctx context.Context, mg *v1alpha1.TalosMachine) (*exter
 		return nil, errors.Wrap(err, "cannot open the cluster")
 	}
 	e.doors = doors
-	c.watchNodes(cluster, doors)
+	c.watchNodes(cluster, doors) //nolint:contextcheck // The watch outlives the pass.
 	return e, nil
 }
 

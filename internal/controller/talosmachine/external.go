@@ -148,3 +148,6 @@ func holderOf(mg *v1alpha1.TalosMachine, purpose string) clusterlock.Holder {
 
 // wait ends a pass that waits: it is repeated at a fixed pace.
 func (e *external) wait(mg *v1alpha1.TalosMachine) { e.hints.Give(client.ObjectKeyFromObject(mg)) }
+
+// soon ends a pass that did its one thing: the next one follows as soon as the cache can know of it.
+func (e *external) soon(mg *v1alpha1.TalosMachine) { e.hints.GiveSoon(client.ObjectKeyFromObject(mg)) }

@@ -46,7 +46,7 @@ func (e *external) observeUnapproved(ctx context.Context, mg *v1alpha1.TalosMach
 	o, err := e.doors.Look(ctx, mg)
 	if err != nil {
 		markUnreachable(mg, err)
-		return upToDate, nil //nolint:nilerr // A machine that is not up yet is no failure before it is approved.
+		return upToDate, nil // A machine that is not up yet is no failure before it is approved.
 	}
 	showLive(mg, o)
 	return upToDate, nil
@@ -227,12 +227,20 @@ func (e *external) sameConfig(mg *v1alpha1.TalosMachine) error {
 		return errors.New("the PKI of its cluster is not known, so it must be pinned by its UUID")
 	case is.ClusterID != bundle.ClusterID():
 		return fmt.Errorf("it belongs to the cluster with ID %q", is.ClusterID)
-	case is.Role != string(mg.Spec.ForProvider.Role) && !(is.Role == roleInit && mg.Spec.ForProvider.Role == v1alpha1.RoleControlPlane):
+	case roleOf(is) != mg.Spec.ForProvider.Role:
 		return fmt.Errorf("its role is %q", is.Role)
 	case is.Hostname != mg.Hostname():
 		return fmt.Errorf("its hostname is %q", is.Hostname)
 	}
 	return nil
+}
+
+// roleOf is the role that a configuration gives its machine.
+func roleOf(is machineconfig.Identity) v1alpha1.MachineRole {
+	if is.Role == roleInit {
+		return v1alpha1.RoleControlPlane
+	}
+	return v1alpha1.MachineRole(is.Role)
 }
 
 // markUnreachable says why a machine does not answer as the one that it should be.

@@ -36,7 +36,7 @@ func (b *bench) inSync(name string) {
 			b.start()
 		}
 		if c := b.cordoned(); len(c) > 1 {
-			b.violated("I3: more than one control plane is cordoned: %q", c)
+			b.violatedf("I3: more than one control plane is cordoned: %q", c)
 		}
 		at := b.get(name).Status.AtProvider
 		if at.Config.State == v1alpha1.ConfigInSync && b.lockHolder() == nil && !b.node(name).Spec.Unschedulable && string(b.box(name).active) == string(b.rendered(name)) {
@@ -91,7 +91,7 @@ func TestRebootsGoOneAfterTheOther(t *testing.T) {
 			b.pass(name)
 			waited = waited || b.condition(name, v1alpha1.TypeConfigApplied).Reason == v1alpha1.ReasonWaitingForLock
 			if c := b.cordoned(); len(c) > 1 {
-				b.violated("I3: more than one control plane is cordoned: %q", c)
+				b.violatedf("I3: more than one control plane is cordoned: %q", c)
 			}
 		}
 	}
@@ -116,6 +116,27 @@ func TestRebootParksWhileEven(t *testing.T) {
 		if c := b.condition(name, v1alpha1.TypeConfigApplied); !strings.Contains(c.Message, "even") {
 			t.Errorf("%s: the condition does not say why: %+v", name, c)
 		}
+	}
+}
+
+// TestRefusedRebootHoldsNothing: the only control plane is rebooted by nobody but a person. Its configuration is staged.
+func TestRefusedRebootHoldsNothing(t *testing.T) {
+	b := newConfigured(t, four[:1], nil)
+	b.needReboot("cp-1")
+	b.passUntil("cp-1", func() bool { return b.get("cp-1").Status.AtProvider.Config.State == v1alpha1.ConfigStaged })
+	b.writes = nil
+	for range 3 {
+		b.pass("cp-1")
+	}
+	for _, w := range b.writes {
+		if strings.Contains(w, "Lease") || !strings.HasPrefix(w, "management:") {
+			t.Errorf("a refused reboot took the lock or touched something: %q", b.writes)
+			break
+		}
+	}
+	c := b.condition("cp-1", v1alpha1.TypeConfigApplied)
+	if c.Reason != v1alpha1.ReasonNeedsReboot || !strings.Contains(c.Message, "control plane") {
+		t.Errorf("the condition does not say why: %+v", c)
 	}
 }
 
@@ -150,15 +171,21 @@ func TestCallOffOfAReboot(t *testing.T) {
 // TestNoCallAfterTheLockIsLost has another disruption take the lock in the middle of a pass, between the survey under
 // the lock and the step that was decided from it: I7.
 func TestNoCallAfterTheLockIsLost(t *testing.T) {
+	cordoned := func(b *bench) bool { return slices.Contains(b.sent(), "kubernetes: patch nodes") }
+	aboutToReset := func(b *bench) bool {
+		r, err := b.get("cp-4").RemovalRecord()
+		b.must(err)
+		return r != nil && r.Reset
+	}
 	cases := map[string]struct {
 		begin func(b *bench)
 		name  string
-		until string // the last write before the step in question
+		until func(b *bench) bool // the step in question comes next
 		op    string
 	}{
-		"Leave":  {begin: func(b *bench) { b.remove("cp-4") }, name: "cp-4", until: "kubernetes: patch nodes", op: "LeaveEtcd"},
-		"Reset":  {begin: func(b *bench) { b.remove("cp-4") }, name: "cp-4", until: "cp-4: LeaveEtcd", op: "Reset"},
-		"Reboot": {begin: func(b *bench) { b.needReboot("w-1") }, name: "w-1", until: "kubernetes: patch nodes", op: "Reboot"},
+		"Leave":  {begin: func(b *bench) { b.remove("cp-4") }, name: "cp-4", until: cordoned, op: "LeaveEtcd"},
+		"Reset":  {begin: func(b *bench) { b.remove("cp-4") }, name: "cp-4", until: aboutToReset, op: "Reset"},
+		"Reboot": {begin: func(b *bench) { b.needReboot("w-1") }, name: "w-1", until: cordoned, op: "Reboot"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +198,7 @@ func TestNoCallAfterTheLockIsLost(t *testing.T) {
 				b.declareFewer()
 			}
 			tc.begin(b)
-			b.passUntil(tc.name, func() bool { return slices.Contains(b.sent(), tc.until) })
+			b.passUntil(tc.name, func() bool { return tc.until(b) })
 			b.stealDuringSurvey()
 			for range 6 {
 				b.pass(tc.name)

@@ -100,10 +100,7 @@ func (e *external) rebootStep(ctx context.Context, mg *v1alpha1.TalosMachine, lo
 		return e.rebootAct(ctx, mg, lock, f, target, d)
 	case configchange.Wait:
 		e.rebootWaits(mg, v1alpha1.ReasonNeedsReboot, d.Message)
-		if d.Reason == configchange.ClusterTransitioning {
-			return e.stepAside(ctx, mg, holderOf(mg, purposeReboot), true)
-		}
-		return nil
+		return e.rebootLetGo(ctx, mg, target, d)
 	case configchange.Refuse:
 		mark(mg, v1alpha1.TypeConfigApplied, corev1.ConditionFalse, v1alpha1.ReasonNeedsReboot, d.Refusal.Error())
 		e.wait(mg)
@@ -118,6 +115,22 @@ func (e *external) rebootStep(ctx context.Context, mg *v1alpha1.TalosMachine, lo
 	return fmt.Errorf("the change of configuration of %q was answered with a decision that is not known", mg.GetName())
 }
 
+// rebootLetGo gives up the lock in a wait, where keeping it would block others for nothing: its cure, while the number of
+// control planes is even; and whoever is first, while nothing was disturbed yet.
+func (e *external) rebootLetGo(ctx context.Context, mg *v1alpha1.TalosMachine, target facts.Machine, d configchange.Wait) error {
+	node, known := target.Node.Get()
+	switch d.Reason {
+	case configchange.ClusterTransitioning:
+		return e.stepAside(ctx, mg, holderOf(mg, purposeReboot), true)
+	case configchange.NodeUnknown, configchange.ConfigUnknown, configchange.MachineUnreachable:
+		if (known && !node.Ours) || (!known && !e.seen.ours) {
+			return e.gate.ReleaseIfReversible(ctx, clusterOf(mg), holderOf(mg, purposeReboot))
+		}
+	case configchange.WaitingForReboot, configchange.WaitingForMachine:
+	}
+	return nil
+}
+
 func (e *external) rebootAct(ctx context.Context, mg *v1alpha1.TalosMachine, lock *clusterlock.Held, f facts.Cluster, target facts.Machine, d configchange.Act) error {
 	mark(mg, v1alpha1.TypeConfigApplied, corev1.ConditionFalse, v1alpha1.ReasonRebooting, d.Message)
 	e.wait(mg)
@@ -130,6 +143,7 @@ func (e *external) rebootAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	}
 	if err == nil {
 		e.marker.record.Event(mg, event.Normal(eventReboot, d.Message))
+		e.soon(mg)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (b *bench) walk(name string) {
 			b.start()
 		}
 		if c := b.cordoned(); len(c) > 1 {
-			b.violated("I3: more than one control plane is cordoned: %q", c)
+			b.violatedf("I3: more than one control plane is cordoned: %q", c)
 		}
 		if b.get(name) == nil {
 			return
@@ -56,16 +56,16 @@ func (b *bench) removed(name string) {
 	b.t.Helper()
 	x := b.box(name)
 	if x.stage != "maintenance" || x.active != nil {
-		b.violated("I4: the object of %s is gone, but the machine is in stage %q", name, x.stage)
+		b.violatedf("I4: the object of %s is gone, but the machine is in stage %q", name, x.stage)
 	}
 	if _, ok := b.members[x.member]; ok && x.controlPlane {
-		b.violated("I4: the object of %s is gone, but etcd lists its member", name)
+		b.violatedf("I4: the object of %s is gone, but etcd lists its member", name)
 	}
 	if b.node(name) != nil {
-		b.violated("the object of %s is gone, but its Node is not", name)
+		b.violatedf("the object of %s is gone, but its Node is not", name)
 	}
 	if info := b.lockHolder(); info != nil {
-		b.violated("the lock is still held by %s %q", info.Holder.Kind, info.Holder.Name)
+		b.violatedf("the lock is still held by %s %q", info.Holder.Kind, info.Holder.Name)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRemovalSurvivesCrashes(t *testing.T) {
 						c.walk(victim)
 						c.removed(victim)
 						if n := count(c.sent(), "LeaveEtcd"); n > 1 {
-							c.violated("the leave was sent %d times", n)
+							c.violatedf("the leave was sent %d times", n)
 						}
 					})
 				}
@@ -294,6 +294,20 @@ func TestRemovalWithoutPermissionIsRefused(t *testing.T) {
 	}
 }
 
+// TestSnapshotFromBeforeThePermissionRefusesNothing has a person allow and delete a machine just after a survey was made
+// for the status.
+func TestSnapshotFromBeforeThePermissionRefusesNothing(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	b.clock.SetTime(metav1.Now().Time)
+	_, err := b.survey.Snapshot(context.Background(), types.NamespacedName{Namespace: namespace, Name: clusterName})
+	b.must(err)
+	b.remove("cp-4")
+	b.pass("cp-4")
+	if got := b.removalReason("cp-4"); got != v1alpha1.ReasonStepRecord {
+		t.Errorf("reason %q, want the first step: %s", got, b.get("cp-4").GetCondition(v1alpha1.TypeRemoval).Message)
+	}
+}
+
 func TestTwoRemovalsGoOneAfterTheOther(t *testing.T) {
 	b := newBench(t, 3, []string{"cp-1", "cp-2", "cp-3", "cp-4", "cp-5"}, nil)
 	b.remove("cp-4")
@@ -308,7 +322,7 @@ func TestTwoRemovalsGoOneAfterTheOther(t *testing.T) {
 				waited = true
 			}
 			if c := b.cordoned(); len(c) > 1 {
-				b.violated("I3: more than one control plane is cordoned: %q", c)
+				b.violatedf("I3: more than one control plane is cordoned: %q", c)
 			}
 		}
 	}
@@ -336,7 +350,7 @@ func TestLongLeave(t *testing.T) {
 		}
 	}
 	for _, w := range b.writes {
-		if w != "management: update status *v1alpha1.TalosMachine" {
+		if w != "management: update status *v1alpha1.TalosMachine" && w != "management: update *v1.Lease" { // renewed by the leave
 			t.Errorf("something was done while the machine leaves etcd: %q", b.writes)
 			break
 		}
@@ -348,6 +362,9 @@ func TestLongLeave(t *testing.T) {
 	b.pass("cp-4")
 	if b.get("cp-4") == nil {
 		t.Fatal("a machine was given up in the middle of its leave")
+	}
+	if !slices.Contains(b.cordoned(), "cp-4") {
+		t.Error("a machine that leaves etcd was uncordoned")
 	}
 	b.change("cp-4", func(m *v1alpha1.TalosMachine) {
 		m.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
@@ -553,6 +570,19 @@ func TestUnreachableMachineWaits(t *testing.T) {
 	b.removed("cp-4")
 }
 
+// TestBegunRemovalThatOnlyWaitsHoldsNothing has a machine go silent after its removal has begun, before it disturbed
+// anything.
+func TestBegunRemovalThatOnlyWaitsHoldsNothing(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	b.remove("cp-4")
+	b.passUntil("cp-4", func() bool { return hasRecord(b.get("cp-4")) })
+	b.box("cp-4").unreachable = true
+	b.pass("cp-4")
+	if got := b.removalReason("cp-4"); got != v1alpha1.ReasonMachineUnreachable || b.lockHolder() != nil || len(b.cordoned()) > 0 {
+		t.Errorf("reason %q, lock %v, cordoned %q", got, b.lockHolder(), b.cordoned())
+	}
+}
+
 func TestUnreachableMachineIsRemovedThroughAPeer(t *testing.T) {
 	b := newBench(t, 3, four, nil)
 	x := b.box("cp-4")
@@ -608,7 +638,7 @@ func (b *bench) isRemoved(name string) bool {
 // walkDown passes over all machines of a cluster that is being deleted until all are removed.
 func (b *bench) walkDown() {
 	b.t.Helper()
-	var all, workers []string
+	all, workers := make([]string, 0, len(b.boxes)), []string(nil)
 	for _, x := range b.boxes {
 		all = append(all, x.name)
 		if !x.controlPlane {
@@ -623,7 +653,7 @@ func (b *bench) walkDown() {
 				b.start()
 			}
 			if x := b.box(name); x.controlPlane && x.stage != "running" && slices.ContainsFunc(workers, remains) {
-				b.violated("control plane %s was reset before the workers were gone", name)
+				b.violatedf("control plane %s was reset before the workers were gone", name)
 			}
 		}
 		if !slices.ContainsFunc(all, remains) && b.lockHolder() == nil {

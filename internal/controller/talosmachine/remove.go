@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/act"
 	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/decide/removal"
 	"github.com/maesh/provider-ichor/internal/disruption"
@@ -76,11 +78,12 @@ func (e *external) wouldStop(ctx context.Context, mg *v1alpha1.TalosMachine) (bo
 			return false, nil
 		}
 		e.showFacts(mg, f)
-		e.waitFor(mg, string(d.Reason), d.Message, false)
+		e.waitFor(mg, xpv2.ConditionReason(d.Reason), d.Message, false)
 		return true, nil
 	case removal.Refuse:
-		if d.Irreversible {
-			return false, nil
+		allowed := mg.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "true"
+		if d.Irreversible || (allowed && d.Refusal.Reason == deleteguard.NotAllowed) {
+			return false, nil // The snapshot may be older than the permission.
 		}
 		e.showFacts(mg, f)
 		e.marker.refused(mg, d)
@@ -152,6 +155,7 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 			d.Message += e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
 		}
 		e.marker.acted(mg, d)
+		e.soon(mg)
 		return nil
 	case errors.As(err, &blocked):
 		message := blocked.Error() + e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
@@ -171,7 +175,7 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 // removeWait ends a pass that waits under the lock. The lock is kept only where giving it up could let a second control
 // plane be disturbed: from our cordon on. Otherwise others go first, perhaps the very ones that are waited for.
 func (e *external) removeWait(ctx context.Context, mg *v1alpha1.TalosMachine, target facts.Machine, teardown bool, d removal.Wait) error {
-	e.waitFor(mg, string(d.Reason), d.Message, d.Irreversible)
+	e.waitFor(mg, xpv2.ConditionReason(d.Reason), d.Message, d.Irreversible)
 	node, known := target.Node.Get()
 	disturbed := node.Ours || (!known && target.Record != nil && !teardown)
 	if d.Irreversible || disturbed {
@@ -212,8 +216,8 @@ func hasRecord(mg *v1alpha1.TalosMachine) bool {
 	return ok
 }
 
-func (e *external) waitFor(mg *v1alpha1.TalosMachine, reason, message string, irreversible bool) {
-	e.marker.waiting(mg, reason, reason, message, irreversible)
+func (e *external) waitFor(mg *v1alpha1.TalosMachine, reason xpv2.ConditionReason, message string, irreversible bool) {
+	e.marker.waiting(mg, string(reason), reason, message, irreversible)
 	e.wait(mg)
 }
 

@@ -141,5 +141,5 @@ func pollInterval(mg resource.Managed, poll time.Duration) time.Duration {
 	if mg.GetCondition(xpv2.TypeReady).Status != "True" {
 		return min(poll, unreadyPoll)
 	}
-	return poll + time.Duration((rand.Float64()*2-1)*pollJitter*float64(poll)) //nolint:gosec // No secret is made of it.
+	return poll + time.Duration((rand.Float64()*2-1)*pollJitter*float64(poll))
 }

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -21,8 +22,6 @@ import (
 	"github.com/maesh/provider-ichor/internal/machineconfig"
 	"github.com/maesh/provider-ichor/internal/survey"
 	"github.com/maesh/provider-ichor/internal/talos"
-
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // errKilled is what every call answers once the process was killed.
@@ -99,7 +98,7 @@ func (w *world) revive() {
 	w.dead, w.dieAt = false, 0
 }
 
-func (w *world) violated(format string, a ...any) {
+func (w *world) violatedf(format string, a ...any) {
 	w.t.Helper()
 	w.t.Errorf("INVARIANT VIOLATED: %s; writes: %q", fmt.Sprintf(format, a...), w.writes)
 }
@@ -194,7 +193,7 @@ func (w *world) removeMember(id uint64) {
 		}
 	}
 	if !w.teardown && !w.serves() {
-		w.violated("I1: etcd lost its quorum by the removal of member %x", id)
+		w.violatedf("I1: etcd lost its quorum by the removal of member %x", id)
 	}
 }
 
@@ -360,10 +359,10 @@ func (d door) RemoveMember(_ context.Context, id uint64) error {
 func (d door) Reset(_ context.Context, o talos.ResetOptions) error {
 	return d.tell("Reset", func() {
 		if _, listed := d.w.members[d.member]; listed && d.controlPlane && d.w.serves() && len(d.w.members) > 1 {
-			d.w.violated("I2: %s was reset while etcd lists its member", d.name)
+			d.w.violatedf("I2: %s was reset while etcd lists its member", d.name)
 		}
 		if !slices.Contains(o.Wipe, "STATE") || !slices.Contains(o.Wipe, "EPHEMERAL") {
-			d.w.violated("%s was reset without wiping both STATE and EPHEMERAL: %q", d.name, o.Wipe)
+			d.w.violatedf("%s was reset without wiping both STATE and EPHEMERAL: %q", d.name, o.Wipe)
 		}
 		d.stage = "resetting"
 	})

@@ -19,13 +19,17 @@ import (
 // for a pass of a few calls to each control plane.
 const Interval = 15 * time.Second
 
+// Soon is how long a pass is put off that did its one thing and has the next one to do: long enough for the written object
+// to reach the cache, so that the next pass does not work on the one before.
+const Soon = time.Second
+
 // Hints are the objects whose current pass ended in a wait. An external client gives a hint, the wrapped reconciler takes
 // it at the end of the same pass. Hints may be used by many goroutines.
 type Hints struct {
 	interval time.Duration
 
 	mu  sync.Mutex
-	set map[types.NamespacedName]struct{}
+	set map[types.NamespacedName]time.Duration
 }
 
 // NewHints returns no hints yet. A pass with a hint is put off for interval; Interval if it is not positive.
@@ -33,23 +37,28 @@ func NewHints(interval time.Duration) *Hints {
 	if interval <= 0 {
 		interval = Interval
 	}
-	return &Hints{interval: interval, set: map[types.NamespacedName]struct{}{}}
+	return &Hints{interval: interval, set: map[types.NamespacedName]time.Duration{}}
 }
 
 // Give a hint that the current pass of the named object ends in a wait.
-func (h *Hints) Give(nn types.NamespacedName) {
+func (h *Hints) Give(nn types.NamespacedName) { h.give(nn, h.interval) }
+
+// GiveSoon gives a hint that the current pass of the named object did one thing, and that there is a next one to do.
+func (h *Hints) GiveSoon(nn types.NamespacedName) { h.give(nn, min(Soon, h.interval)) }
+
+func (h *Hints) give(nn types.NamespacedName, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.set[nn] = struct{}{}
+	h.set[nn] = after
 }
 
-// take tells whether there was a hint for the named object, and forgets it.
-func (h *Hints) take(nn types.NamespacedName) bool {
+// take returns how long the named object is to be put off, if there was a hint, and forgets it.
+func (h *Hints) take(nn types.NamespacedName) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.set[nn]
+	after, ok := h.set[nn]
 	delete(h.set, nn)
-	return ok
+	return after, ok
 }
 
 // Wrap returns a reconciler that puts off a pass with a hint for the interval of the hints, no matter whether the inner
@@ -61,12 +70,13 @@ func Wrap(inner reconcile.Reconciler, hints *Hints) reconcile.Reconciler {
 		hints.take(req.NamespacedName)
 
 		res, err := inner.Reconcile(ctx, req)
-		if hinted := hints.take(req.NamespacedName); !hinted || err != nil {
+		after, hinted := hints.take(req.NamespacedName)
+		if !hinted || err != nil {
 			return res, err
 		}
 		backoff := res.Requeue //nolint:staticcheck // The managed reconciler asks for its backoff in no other way.
-		if backoff || res.RequeueAfter > hints.interval {
-			return reconcile.Result{RequeueAfter: hints.interval}, nil
+		if backoff || res.RequeueAfter > after {
+			return reconcile.Result{RequeueAfter: after}, nil
 		}
 		return res, nil
 	})

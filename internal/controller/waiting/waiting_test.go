@@ -21,6 +21,7 @@ func TestWrap(t *testing.T) {
 		reason string
 		left   []types.NamespacedName // hints left over from a pass before
 		given  []types.NamespacedName // hints given in the pass
+		soon   bool                   // there is a next thing to do
 		res    reconcile.Result
 		err    error
 		want   reconcile.Result
@@ -36,6 +37,13 @@ func TestWrap(t *testing.T) {
 			given:  []types.NamespacedName{nn},
 			res:    reconcile.Result{RequeueAfter: time.Minute},
 			want:   reconcile.Result{RequeueAfter: Interval},
+		},
+		"Soon": {
+			reason: "A pass that did its one thing is followed by the next one at once, not after a wait: a removal has a dozen.",
+			given:  []types.NamespacedName{nn},
+			soon:   true,
+			res:    reconcile.Result{Requeue: true},
+			want:   reconcile.Result{RequeueAfter: Soon},
 		},
 		"Sooner": {
 			reason: "A pass that is to be repeated sooner than a wait is not put off.",
@@ -79,6 +87,9 @@ func TestWrap(t *testing.T) {
 			r := Wrap(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				for _, n := range tc.given {
 					hints.Give(n)
+					if tc.soon {
+						hints.GiveSoon(n)
+					}
 				}
 				return tc.res, tc.err
 			}), hints)
@@ -90,7 +101,7 @@ func TestWrap(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nReconcile(...): -want, +got:\n%s", tc.reason, diff)
 			}
-			if hints.take(nn) {
+			if _, left := hints.take(nn); left {
 				t.Errorf("\n%s\nthe hint outlived its pass", tc.reason)
 			}
 		})

@@ -4,6 +4,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
@@ -105,26 +106,25 @@ func blocks(f facts.Cluster, m facts.Machine) Decision {
 
 // choose the machine that was written down, or else the first by name that is ready for it.
 func choose(f facts.Cluster, planes []facts.Machine) Decision {
-	recorded := false
-	for _, m := range planes {
-		if f.Bootstrapped != "" && !strings.EqualFold(m.UUID, f.Bootstrapped) {
-			continue
-		}
-		recorded = true
-		live, _ := m.Live.Get()
-		if m.Deleting || !facts.Is(live.EtcdService, "Preparing") {
-			continue
-		}
-		return Send{Machine: m.ID, Permit: permit.Grant(m.ID, Step, f.TakenAt), Message: fmt.Sprintf("Beginning etcd on %s", m.Name)}
+	candidates := planes
+	if f.Bootstrapped != "" {
+		candidates = slices.DeleteFunc(slices.Clone(planes), func(m facts.Machine) bool { return !strings.EqualFold(m.UUID, f.Bootstrapped) })
 	}
-	if !recorded && f.Bootstrapped != "" {
+	if f.Bootstrapped != "" && len(candidates) == 0 {
 		return Refuse{&deleteguard.Refusal{
 			Reason:  deleteguard.UnknownIdentity,
 			Message: fmt.Sprintf("Bootstrap was sent to the machine with SMBIOS UUID %s, or was about to be, and no approved control plane is that machine", f.Bootstrapped),
 			WayOut:  "Declare that machine again; or, if it is certain that etcd was never begun, take the annotation ichor.maesh.dev/bootstrapped-by off the TalosCluster",
 		}}
 	}
-	return wait(AwaitingControlPlanes, "No control plane is ready for etcd to be begun on it: one has to have its configuration and to wait for etcd")
+	names := make([]string, 0, len(candidates))
+	for _, m := range candidates {
+		if live, _ := m.Live.Get(); !m.Deleting && facts.Is(live.EtcdService, "Preparing") {
+			return Send{Machine: m.ID, Permit: permit.Grant(m.ID, Step, f.TakenAt), Message: fmt.Sprintf("Beginning etcd on %s", m.Name)}
+		}
+		names = append(names, m.Name)
+	}
+	return wait(AwaitingControlPlanes, "Etcd is begun on the first of these that has its configuration and waits for etcd: %s", strings.Join(names, ", "))
 }
 
 func controlPlanes(f facts.Cluster) []facts.Machine {

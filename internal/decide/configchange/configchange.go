@@ -184,16 +184,16 @@ func (h change) verify() Decision {
 	switch {
 	case !known:
 		return h.nodeUnknown()
-	case !node.Ours:
-		return Done{}
 	case h.live.Stage != "running" || !h.live.Ready:
-		return h.wait(WaitingForMachine, "%s has its new configuration; waiting until it is ready (stage %q)", h.m.Name, h.live.Stage)
-	case !node.Ready:
-		return h.wait(WaitingForMachine, "%s has its new configuration; waiting until its Node %s is Ready", h.m.Name, node.Name)
+		return h.wait(WaitingForMachine, "Waiting until %s is ready (stage %q). If it does not get any further, see its console", h.m.Name, h.live.Stage)
+	case node.Exists && !node.Ready:
+		return h.wait(WaitingForMachine, "Waiting until Node %s is Ready. If it does not get any further, see its kubelet", node.Name)
 	case !h.votes():
-		return h.wait(WaitingForMachine, "%s has its new configuration; waiting until its etcd serves again as a voter", h.m.Name)
+		return h.wait(WaitingForMachine, "Waiting until the etcd of %s serves as a voter. If it does not get any further, see its etcd", h.m.Name)
+	case node.Ours:
+		return h.act(Uncordon, "%s works and needs no reboot any more; uncordoning Node %s", h.m.Name, node.Name)
 	}
-	return h.act(Uncordon, "%s is back with its new configuration; uncordoning Node %s", h.m.Name, node.Name)
+	return Done{}
 }
 
 // votes tells whether the machine's member serves as a voter, if the machine is to have one.

@@ -152,7 +152,7 @@ func list(g gate, v facts.View) string {
 		}
 		names = append(names, name)
 	}
-	return enumerate(names)
+	return strings.Join(names, ", ")
 }
 
 func alarmIsRaised(g gate) *Refusal {
@@ -237,7 +237,7 @@ func otherIsUnhealthy(g gate) *Refusal {
 	}
 	return refuse(OtherMemberUnhealthy,
 		g.repair(sick),
-		"%s is a healthy voter of etcd, and not known to be one: %s; %d of %d voters are up", g.m.Name, enumerate(sick), len(g.up()), g.voters())
+		"%s is a healthy voter of etcd, and not known to be one: %s; %d of %d voters are up", g.m.Name, strings.Join(sick, ", "), len(g.up()), g.voters())
 }
 
 // replacementIsMissing keeps a healthy voter while etcd itself would have fewer voters than control planes are declared: a
@@ -312,7 +312,7 @@ func (g gate) sick() []string {
 
 // repair says how voters that are not known to serve get out of the way.
 func (g gate) repair(sick []string) string {
-	wayOut := fmt.Sprintf("Repair first: %s; a machine that is gone for good is removed before this one", enumerate(sick))
+	wayOut := fmt.Sprintf("Repair first: %s; a machine that is gone for good is removed before this one", strings.Join(sick, ", "))
 	for _, e := range g.members {
 		if _, known := membership.Owner(g.f, e.ID); !known && e.ID != g.victim.ID {
 			return wayOut + ", and a member that no machine runs with talosctl etcd remove-member"

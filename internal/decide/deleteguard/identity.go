@@ -34,7 +34,7 @@ func CheckIdentity(f facts.Cluster, t facts.MachineID) *Refusal {
 			"It cannot be told whether the machine at the address of %s is the right one: it does not tell its SMBIOS UUID, and %q is pinned", m.Name, pinned)
 	case pinned != "" && !strings.EqualFold(pinned, live.UUID):
 		return refuse(IdentityMismatch,
-			"Correct spec.forProvider.address if the machine has moved; if it is gone for good, accept that its disk is not wiped with the annotation ichor.maesh.dev/accept-unwiped-disk: \""+pinned+"\"",
+			"Correct spec.forProvider.address if the machine has moved; if it is gone for good, delete the TalosMachine and accept that its disk is not wiped with the annotation ichor.maesh.dev/accept-unwiped-disk: \""+pinned+"\"",
 			"Another machine answers at the address of %s: its SMBIOS UUID is %q, not %q. Nothing is sent to it", m.Name, strings.ToLower(live.UUID), pinned)
 	}
 	return nil

@@ -3,10 +3,7 @@
 // a chain decides only which reason is shown first.
 package deleteguard
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // A Reason tells one refusal from another. It is stable: people and programs may match it.
 type Reason string
@@ -69,12 +66,4 @@ func (r *Refusal) Error() string { return r.Message + ". " + r.WayOut + "." }
 
 func refuse(r Reason, wayOut, format string, args ...any) *Refusal {
 	return &Refusal{Reason: r, Message: fmt.Sprintf(format, args...), WayOut: wayOut}
-}
-
-// enumerate names things for people, or says that there are none.
-func enumerate(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }

@@ -39,7 +39,7 @@ type Finding struct {
 }
 
 // Of returns what the members of etcd say of machine m. Only voters that serve can tell: what others know may be long out of
-// date. What m's own etcd says is never evidence that m runs no member, and counts at all only if nobody else serves.
+// date. What m's own etcd says is never evidence that m runs no member. That it serves is evidence that m does.
 func Of(f facts.Cluster, m facts.Machine) Finding {
 	if m.Role == facts.Worker || NeverBegun(f) {
 		return Finding{State: Absent}
@@ -65,11 +65,15 @@ func Of(f facts.Cluster, m facts.Machine) Finding {
 // alone is for a machine without another healthy voter that could tell. Its own etcd, if it serves, can only tell that it is
 // a member.
 func alone(f facts.Cluster, m facts.Machine) Finding {
-	own := slices.DeleteFunc(Healthy(f.Etcd.Views), func(v facts.View) bool { return v.Machine != m.ID })
-	if member, listers := listed(f, m, own); len(listers) > 0 {
+	if member, listers := listed(f, m, ownView(f, m)); len(listers) > 0 {
 		return Finding{State: Listed, Member: member, Listers: listers}
 	}
 	return Finding{State: Unknown, Why: "no other control plane runs a voter of etcd that answers and serves"}
+}
+
+// ownView is what the etcd of m itself says, if it serves. One that etcd has removed does not serve.
+func ownView(f facts.Cluster, m facts.Machine) []facts.View {
+	return slices.DeleteFunc(Healthy(f.Etcd.Views), func(v facts.View) bool { return v.Machine != m.ID })
 }
 
 // listed returns a member of m that one of the views lists, and the names of all machines whose views do. A member that m
@@ -121,6 +125,9 @@ func doubt(f facts.Cluster, m facts.Machine, others, healthy []facts.View) strin
 		if !v.Members.IsKnown() {
 			return fmt.Sprintf("%s does not tell its list of members: %s", Name(f, v.Self), v.Members.Why())
 		}
+	}
+	if own := ownView(f, m); len(own) > 0 {
+		return fmt.Sprintf("the etcd of %s itself says that it serves, and no other lists it", m.Name)
 	}
 	if !mayRunAnother(m) {
 		return ""

@@ -59,7 +59,7 @@ type removal struct {
 	accepted bool
 	// found is what etcd says of the machine's member.
 	found membership.Finding
-	// anyway says why a machine is reset although it did not leave etcd; a clause, or empty.
+	// anyway says why a machine is reset although it did not leave etcd, or is empty.
 	anyway string
 }
 
@@ -260,7 +260,7 @@ func (r removal) resetting() facts.Record {
 func (r removal) resetMessage() string {
 	boot, known := r.live.BootID.Get()
 	if known && r.m.Record.BootID != "" && boot != r.m.Record.BootID {
-		return fmt.Sprintf("Resetting %s again: it has rebooted and still has its configuration, so it was not wiped", r.m.Name)
+		return fmt.Sprintf("Resetting %s again%s: it has rebooted and still has its configuration, so it was not wiped", r.m.Name, r.anyway)
 	}
 	return fmt.Sprintf("Resetting %s%s", r.m.Name, r.anyway)
 }

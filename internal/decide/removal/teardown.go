@@ -1,6 +1,7 @@
 package removal
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
@@ -25,21 +26,24 @@ func (r removal) teardown() Decision {
 	case r.absent(), r.found.State == membership.Vanishing:
 		return r.finish()
 	case len(r.others(facts.ControlPlane)) == 0:
-		r.anyway = " without leaving etcd: it is the last control plane"
+		r.anyway = " without leaving etcd (it is the last control plane)"
 		return r.finish()
 	case r.etcdIsLost():
-		r.anyway = " without leaving etcd, which does not serve any more"
+		r.anyway = " without leaving etcd (which does not serve any more)"
 		return r.finish()
 	case !r.answers && !r.m.RemoveUnreachable && !r.accepted:
 		return r.unreachable()
 	}
+	if r.unrecorded() {
+		return r.writeDown()
+	}
 	if refusal := deleteguard.CheckTeardown(r.f, r.m.ID); refusal != nil {
+		if dead := r.inTheWay(); dead != 0 && refusal.Reason == deleteguard.QuorumWouldBreak {
+			return r.act(RemoveMember, "Removing member %x from etcd: its machine is down for good, and it keeps %s from leaving", uint64(dead), r.m.Name).of(dead)
+		}
 		return r.wait(AwaitingOtherMachines, "%s", refusal.Error())
 	}
-	switch {
-	case r.unrecorded():
-		return r.writeDown()
-	case r.busy():
+	if r.busy() {
 		return r.waitForStage(MachineBusy)
 	}
 	return r.leave()
@@ -59,4 +63,32 @@ func (r removal) others(role facts.Role) []string {
 // etcdIsLost tells whether no voter that answers serves: then nobody can leave, and nothing is left to keep.
 func (r removal) etcdIsLost() bool {
 	return len(membership.Healthy(membership.Voters(r.f, ""))) == 0
+}
+
+// inTheWay returns a member of another machine that is down for good, or zero. Etcd does not let anybody leave while too
+// many are dead, and the lock that the dead one needs to be taken out may be held by this one.
+func (r removal) inTheWay() facts.MemberID {
+	for _, v := range membership.Healthy(membership.Voters(r.f, r.m.ID)) {
+		members, _ := v.Members.Get()
+		for _, e := range members {
+			if slices.ContainsFunc(r.f.Machines, func(m facts.Machine) bool { return m.ID != r.m.ID && r.downForGood(m, e.ID) }) {
+				return e.ID
+			}
+		}
+	}
+	return 0
+}
+
+// downForGood tells whether a member was m's and can never serve again: m was taken down, or is blank, or does not answer and
+// a person said that it is not waited for.
+func (r removal) downForGood(m facts.Machine, id facts.MemberID) bool {
+	owner, owned := membership.Owner(r.f, id)
+	if !slices.Contains(membership.IDs(m), id) || (owned && owner.ID != m.ID) {
+		return false
+	}
+	o := look(r.f, m)
+	if o.answers && !m.Removed {
+		return o.blank() && deleteguard.CheckIdentity(r.f, m.ID) == nil
+	}
+	return m.Removed || m.RemoveUnreachable || o.accepted
 }

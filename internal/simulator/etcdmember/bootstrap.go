@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -38,6 +39,9 @@ func (s *Service) prepareBootstrap(b bootstrap) (startup, error) {
 	if !b.recover {
 		return how, nil
 	}
+	if err := checkSnapshotLength(s.o.SnapshotPath); err != nil {
+		return startup{}, fmt.Errorf("error verifying snapshot: %w", err)
+	}
 	manager := snapshot.NewV3(zap.NewNop())
 	if _, err := manager.Status(s.o.SnapshotPath); err != nil {
 		return startup{}, fmt.Errorf("error verifying snapshot: %w", err)
@@ -57,4 +61,24 @@ func (s *Service) prepareBootstrap(b bootstrap) (startup, error) {
 		return startup{}, fmt.Errorf("error deleting snapshot: %w", err)
 	}
 	return startup{}, nil
+}
+
+// checkSnapshotLength refuses a snapshot that ends before its last page. etcd's own check dies of one in a goroutine of its own,
+// and would take all machines of this process with it.
+func checkSnapshotLength(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	db, err := bbolt.Open(path, 0o400, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // it only reads
+	return db.View(func(tx *bbolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("snapshot file integrity check failed. %d bytes expected, %d found", tx.Size(), info.Size())
+		}
+		return nil
+	})
 }

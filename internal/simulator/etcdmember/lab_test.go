@@ -2,11 +2,13 @@ package etcdmember
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,6 +28,18 @@ const (
 	// patience is how long a test waits for what must come.
 	patience = 45 * time.Second
 )
+
+// waitingTests is how many tests run at once: they hardly use a processor, they wait for etcd's own five seconds until it calls
+// a peer connected.
+const waitingTests = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", waitingTests); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // A lab is a subnet of its own with machines in it, all with certificates of one CA.
 type lab struct {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
@@ -25,6 +26,10 @@ const (
 	// walSegment is how much etcd allocates ahead for its log, twice per member. Its own 64 MB would fill the disk of a machine
 	// that simulates many.
 	walSegment = 4 << 20
+
+	// transferTimeout is how long a leader that stops may take to hand over. etcd itself would wait for many seconds, for a peer
+	// that stops just then as well.
+	transferTimeout = 2 * time.Second
 )
 
 // shrinkWAL sets what etcd keeps as a variable of the process.
@@ -82,6 +87,8 @@ func (m *member) stopped() <-chan struct{} { return m.etcd.Server.StopNotify() }
 
 // close stops etcd and breaks every connection to it.
 func (m *member) close() {
+	giveUp := time.AfterFunc(transferTimeout, m.etcd.Server.HardStop)
+	defer giveUp.Stop()
 	// etcd would give open streams, such as an API server's watches, many seconds to end by themselves.
 	if server := m.rpc.Load(); server != nil {
 		server.Stop()

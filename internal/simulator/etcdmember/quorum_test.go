@@ -22,14 +22,12 @@ func TestStrictReconfiguration(t *testing.T) {
 
 	// Three voters, one of them down: only that one may go.
 	c.fault(FaultStopped, true)
-	l.await("c is unhealthy", func() bool { return !c.Status().Healthy })
-	if st := c.Status(); st.State != StateRunning || st.MemberID != 0 {
-		t.Errorf("status of a stopped etcd: %+v", st)
-	}
+	stopped := Status{State: StateRunning, Known: true, LastMessage: "Health check failed: context deadline exceeded"}
+	l.await("c says that it does not run", func() bool { return c.Status() == stopped })
 	wantError(t, "remove a live voter", a.remove(idB), "Unknown",
 		fmt.Sprintf("failed to remove member: failed to remove member %d: etcdserver: unhealthy cluster", idB))
-	_, err := b.EtcdLeaveCluster(l.within(time.Second), &machine.EtcdLeaveClusterRequest{})
-	wantError(t, "leave of a live voter", err, "DeadlineExceeded", "failed to leave cluster")
+	_, err := b.EtcdLeaveCluster(l.within(2*time.Second), &machine.EtcdLeaveClusterRequest{})
+	wantError(t, "leave of a live voter", err, "Unknown", "etcdserver: unhealthy cluster")
 	a.mustRemove(idC)
 
 	// Two voters, one of them down: there is no quorum, and nothing can be changed any more.
@@ -91,7 +89,8 @@ func TestRestartKeepsTheMember(t *testing.T) {
 
 	begun := time.Now()
 	a.Stop()
-	if took := time.Since(begun); took > 4*time.Second {
+	took := time.Since(begun); t.Log("TOOK", took)
+	if took > 4*time.Second {
 		t.Errorf("stopping took %s", took)
 	}
 	if st := a.Status(); st.State != StateFinished || st.MemberID != 0 {
@@ -99,7 +98,7 @@ func TestRestartKeepsTheMember(t *testing.T) {
 	}
 	a.portsAreFree()
 	a.Start()
-	if a.Status().State != StateFinished {
+	if a.run != nil {
 		t.Errorf("a stopped service started again")
 	}
 

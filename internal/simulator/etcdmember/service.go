@@ -49,8 +49,8 @@ type Options struct {
 	// Scale divides Talos's waits; 1, which is also what zero means, is real time. Some waits have a floor, because etcd's own
 	// timing does not scale.
 	Scale float64
-	// OnChange is called after each change of the status, without locks held. Two calls may come in any order: what counts is
-	// what Service.Status returns.
+	// OnChange is called after each change of the status. Two calls may come in any order: what counts is what Service.Status
+	// returns. It must not start, stop, bootstrap or leave, which wait for whoever calls it.
 	OnChange func(Status)
 	// Faults tells whether a fault is on.
 	Faults func(name string) bool

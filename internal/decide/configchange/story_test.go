@@ -1,0 +1,103 @@
+package configchange
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/decide/story"
+)
+
+// configs are the configurations that stories speak of.
+var configs = map[string]Config{
+	"same":    {Active: facts.Of(true), Persistent: facts.Of(true)},
+	"drifted": {Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(false)},
+	"differs": {Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(true)},
+	"staged":  {Active: facts.Of(false), Persistent: facts.Of(true), NeedsReboot: facts.Of(true)},
+	"unknown": {},
+}
+
+// TestStories looks at changes before each of their steps. Run it with -rewrite to write down what is decided now, and
+// commit that only if you understand what changed and want it.
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			f, err := story.Parse(d.Input)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			target := facts.MachineID("id-" + d.CmdArgs[0].Key)
+			config, ok := configs[d.Cmd]
+			if !ok {
+				d.Fatalf(t, "there is no configuration %q", d.Cmd)
+			}
+			switch d := Next(f, target, config).(type) {
+			case Act:
+				if err := d.Permit.Check(target, d.Step.String(), f.TakenAt); err != nil {
+					t.Errorf("the permit of %s is not good: %v", d.Step, err)
+				}
+				return fmt.Sprintf("act %s\n  %s\n", d.Step, d.Message)
+			case Wait:
+				return fmt.Sprintf("wait %s\n  %s\n", d.Reason, d.Message)
+			case Refuse:
+				return fmt.Sprintf("refuse %s\n  %s\n", d.Refusal.Reason, d.Refusal.Error())
+			case Done:
+				return "done\n"
+			default:
+				t.Fatalf("Next said %T", d)
+				return ""
+			}
+		})
+	})
+}
+
+func TestStepNames(t *testing.T) {
+	seen := map[string]bool{}
+	for s := Stage; s <= Uncordon; s++ {
+		if name := s.String(); name == "" || name == "unknown" || seen[name] {
+			t.Errorf("step %d has the name %q", int(s), name)
+		}
+		seen[s.String()] = true
+	}
+	for _, s := range []Step{0, -1, Uncordon + 1} {
+		if got := s.String(); got != "unknown" {
+			t.Errorf("step %d has the name %q", int(s), got)
+		}
+	}
+}
+
+// TestVerdict is the whole table: each of the three is yes, no or unknown.
+func TestVerdict(t *testing.T) {
+	y, n, u := facts.Of(true), facts.Of(false), facts.Unknown[bool]("cannot be read")
+	cases := []struct {
+		reason string
+		c      Config
+		want   State
+	}{
+		{"What runs could not be compared, so nothing is known, whatever the disk holds.", Config{u, u, u}, Unknown},
+		{"", Config{u, y, y}, Unknown}, {"", Config{u, y, n}, Unknown}, {"", Config{u, y, u}, Unknown},
+		{"", Config{u, n, y}, Unknown}, {"", Config{u, n, n}, Unknown}, {"", Config{u, n, u}, Unknown},
+		{"", Config{u, u, y}, Unknown}, {"", Config{u, u, n}, Unknown},
+		{"It runs what is declared.", Config{y, y, y}, InSync},
+		{"", Config{y, y, n}, InSync}, {"", Config{y, y, u}, InSync},
+		{"Old versions of Talos do not tell what is on disk.", Config{y, u, y}, InSync},
+		{"", Config{y, u, n}, InSync}, {"", Config{y, u, u}, InSync},
+		{"The next boot would take it away; to apply it again puts it on disk.", Config{y, n, y}, Drifted},
+		{"", Config{y, n, n}, Drifted}, {"", Config{y, n, u}, Drifted},
+		{"The next boot brings it.", Config{n, y, y}, Staged},
+		{"", Config{n, y, n}, Staged}, {"", Config{n, y, u}, Staged},
+		{"It can change while it runs.", Config{n, n, n}, Drifted},
+		{"", Config{n, u, n}, Drifted},
+		{"It cannot.", Config{n, n, y}, NeedsReboot},
+		{"", Config{n, u, y}, NeedsReboot},
+		{"It is not known that it can: through the gate, which is right in either case.", Config{n, n, u}, NeedsReboot},
+		{"", Config{n, u, u}, NeedsReboot},
+	}
+	for _, tc := range cases {
+		if got := Verdict(tc.c); got != tc.want {
+			t.Errorf("%s Verdict(%+v) = %d, want %d", tc.reason, tc.c, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// A Fleet is the control API of the simulated machines: what a person in front of them would see and do.
+type Fleet struct{ address string }
+
+// A Machine is what is seen of one machine from outside of the product.
+type Machine struct {
+	Name        string `json:"name"`
+	Address     string `json:"address"`
+	UUID        string `json:"uuid"`
+	Stage       string `json:"stage"`
+	Ready       bool   `json:"ready"`
+	BootID      string `json:"bootID"`
+	Etcd        string `json:"etcd"`
+	EtcdHealthy bool   `json:"etcdHealthy"`
+}
+
+// An RPC is one call that reached a machine.
+type RPC struct {
+	Seq      uint64 `json:"seq"`
+	Machine  string `json:"machine"`
+	Method   string `json:"method"`
+	Mutating bool   `json:"mutating"`
+	Detail   string `json:"detail"`
+	Code     int    `json:"code"`
+}
+
+// Machines are all machines.
+func (f *Fleet) Machines(ctx context.Context) ([]Machine, error) {
+	var out []Machine
+	err := f.call(ctx, http.MethodGet, "/machines", nil, &out)
+	return out, err
+}
+
+// RPCs are all calls after one of the given number, in order.
+func (f *Fleet) RPCs(ctx context.Context, since uint64) ([]RPC, error) {
+	var out []RPC
+	err := f.call(ctx, http.MethodGet, "/rpcs", url.Values{"since": {strconv.FormatUint(since, 10)}}, &out)
+	return out, err
+}
+
+// SetFault switches a fault of a machine.
+func (f *Fleet) SetFault(ctx context.Context, machine, fault string, on bool) error {
+	return f.call(ctx, http.MethodPost, "/machines/"+machine+"/faults/"+fault, url.Values{"on": {strconv.FormatBool(on)}}, nil)
+}
+
+func (f *Fleet) call(ctx context.Context, method, path string, query url.Values, out any) error {
+	u := url.URL{Scheme: "http", Host: f.address, Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), http.NoBody)
+	if err != nil {
+		return fmt.Errorf("cannot ask the fleet for %s: %w", path, err)
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("cannot ask the fleet for %s: %w", path, err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // read only
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return fmt.Errorf("cannot read the fleet's answer to %s: %w", path, err)
+	}
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("the fleet refuses %s: %s", path, body)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("cannot read the fleet's answer to %s: %w", path, err)
+	}
+	return nil
+}

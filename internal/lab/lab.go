@@ -1,0 +1,237 @@
+// Package lab runs provider-ichor with everything around it on loopback: a management cluster, a fleet of simulated
+// machines and the provider itself, each as a process of its own. It must never decide anything about a cluster: it only
+// starts, stops and looks.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/maesh/provider-ichor/internal/lab/controlplane"
+	"github.com/maesh/provider-ichor/internal/lab/tools"
+)
+
+// Options of a Lab.
+type Options struct {
+	// Root is the root of the source tree: CRDs, webhooks and examples are read from it.
+	Root string
+	// Bin is the directory with the binaries of provider and talossim.
+	Bin string
+	// Machines is how many blank machines there are, and Subnet where: from .11 on.
+	Machines int
+	Subnet   netip.Prefix
+	// Scale divides the waits of simulated machines.
+	Scale int
+	// Out gets progress.
+	Out io.Writer
+}
+
+// A Lab is a running lab.
+type Lab struct {
+	// Dir holds logs, disks and certificates.
+	Dir string
+	// Fleet is the control API of the simulated machines.
+	Fleet *Fleet
+	// Kubectl is the path of a kubectl of the management cluster's version; Kubeconfig that of its kubeconfig.
+	Kubectl, Kubeconfig string
+
+	o        Options
+	cp       *controlplane.ControlPlane
+	provider *controlplane.Process
+	webhook  netip.AddrPort
+	certs    string
+	undo     []func() error
+}
+
+// Start starts a lab. Whatever was started is stopped again if it fails.
+func Start(ctx context.Context, o Options) (_ *Lab, err error) {
+	l := &Lab{o: o}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Stop())
+		}
+	}()
+	if l.Dir, err = os.MkdirTemp("", "ichor-lab-"); err != nil {
+		return nil, fmt.Errorf("cannot make a directory: %w", err)
+	}
+	l.later(func() error { return os.RemoveAll(l.Dir) })
+	binaries, err := controlplane.EnsureBinaries(ctx, o.Out)
+	if err != nil {
+		return nil, err
+	}
+	kubectl, err := tools.Ensure(ctx, o.Out, tools.Kubectl)
+	if err != nil {
+		return nil, err
+	}
+	l.Kubectl = kubectl[tools.Kubectl.Name]
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return l.startManagement(ctx, binaries) },
+		l.startFleet, l.issueWebhookCertificate, l.StartProvider, l.installWebhooks,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Config reaches the management cluster as an administrator.
+func (l *Lab) Config() *rest.Config { return l.cp.RESTConfig() }
+
+// Stop stops everything, last things first, and removes the lab's directory.
+func (l *Lab) Stop() error {
+	var errs []error
+	for i := len(l.undo) - 1; i >= 0; i-- {
+		errs = append(errs, l.undo[i]())
+	}
+	l.undo = nil
+	return errors.Join(errs...)
+}
+
+func (l *Lab) later(undo func() error) { l.undo = append(l.undo, undo) }
+
+func (l *Lab) startManagement(ctx context.Context, binaries controlplane.Binaries) (err error) {
+	fmt.Fprintln(l.o.Out, "starting the management cluster (etcd, kube-apiserver, kube-controller-manager)")
+	l.cp, err = controlplane.Start(ctx, controlplane.Options{
+		Binaries: binaries, Dir: filepath.Join(l.Dir, "management"), Controllers: controlplane.ManagementControllers(),
+	})
+	if err != nil {
+		return fmt.Errorf("cannot start the management cluster: %w", err)
+	}
+	l.later(l.cp.Stop)
+	kubeconfig, err := l.cp.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	l.Kubeconfig = filepath.Join(l.Dir, "kubeconfig")
+	if err := os.WriteFile(l.Kubeconfig, kubeconfig, 0o600); err != nil {
+		return fmt.Errorf("cannot write the kubeconfig: %w", err)
+	}
+	return controlplane.InstallCRDs(ctx, l.cp.RESTConfig(), filepath.Join(l.o.Root, "package", "crds"))
+}
+
+func (l *Lab) startFleet(ctx context.Context) error {
+	fmt.Fprintf(l.o.Out, "starting %d blank machines in %s\n", l.o.Machines, l.o.Subnet)
+	port, err := controlplane.ReservePort()
+	if err != nil {
+		return err
+	}
+	defer port.Release()
+	p, err := controlplane.StartProcess(controlplane.Command{
+		Name: "talossim", Path: filepath.Join(l.o.Bin, "talossim"), Log: filepath.Join(l.Dir, "talossim.log"), Grace: 30 * time.Second,
+		Args: []string{
+			"serve", "--kubernetes", "--control", port.Loopback().String(), "--machines", strconv.Itoa(l.o.Machines),
+			"--subnet", l.o.Subnet.String(), "--scale", strconv.Itoa(l.o.Scale), "--dir", filepath.Join(l.Dir, "machines"),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("cannot start the machines: %w", err)
+	}
+	l.later(p.Stop)
+	l.Fleet = &Fleet{address: port.Loopback().String()}
+	return await(ctx, "the machines answer", time.Minute, func(ctx context.Context) error {
+		if err := p.Err(); err != nil {
+			return err
+		}
+		_, err := l.Fleet.Machines(ctx)
+		return err
+	})
+}
+
+func (l *Lab) issueWebhookCertificate(context.Context) error {
+	ca, err := controlplane.NewCA("webhooks")
+	if err != nil {
+		return err
+	}
+	pair, err := ca.Issue(controlplane.Leaf{CommonName: "webhooks", DNSNames: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		return err
+	}
+	l.certs = filepath.Join(l.Dir, "webhook")
+	if err := os.MkdirAll(l.certs, 0o700); err != nil {
+		return fmt.Errorf("cannot make a directory: %w", err)
+	}
+	for name, data := range map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key, "ca.crt": ca.Cert} {
+		if err := os.WriteFile(filepath.Join(l.certs, name), data, 0o600); err != nil {
+			return fmt.Errorf("cannot write a certificate: %w", err)
+		}
+	}
+	port, err := controlplane.ReservePort()
+	if err != nil {
+		return err
+	}
+	l.webhook = port.Loopback()
+	l.later(func() error { port.Release(); return nil })
+	return nil
+}
+
+// StartProvider starts the provider as Crossplane does: settings from the environment, no arguments of importance.
+func (l *Lab) StartProvider(context.Context) error {
+	p, err := controlplane.StartProcess(controlplane.Command{
+		Name: "provider", Path: filepath.Join(l.o.Bin, "provider"), Log: filepath.Join(l.Dir, "provider.log"), Grace: 20 * time.Second,
+		Env: []string{"KUBECONFIG=" + l.Kubeconfig, "POD_NAMESPACE=default", "WEBHOOK_TLS_CERT_DIR=" + l.certs},
+		Args: []string{
+			"--poll=10s", "--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(l.webhook.Port())),
+			"--metrics-bind-address=0", "--health-probe-bind-address=0", "--no-leader-election", "--debug",
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("cannot start the provider: %w", err)
+	}
+	l.provider = p
+	l.later(p.Stop)
+	return nil
+}
+
+// KillProvider ends the provider at once, as kill -9 does.
+func (l *Lab) KillProvider() error { return l.provider.Kill() }
+
+func (l *Lab) installWebhooks(ctx context.Context) error {
+	ca, err := os.ReadFile(filepath.Join(l.certs, "ca.crt"))
+	if err != nil {
+		return fmt.Errorf("cannot read a certificate: %w", err)
+	}
+	err = await(ctx, "the webhooks are served", time.Minute, func(ctx context.Context) error {
+		if err := l.provider.Err(); err != nil {
+			return err
+		}
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.webhook.String())
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	if err != nil {
+		return err
+	}
+	return controlplane.InstallValidatingWebhooks(ctx, l.Config(), "https://"+l.webhook.String(), ca, filepath.Join(l.o.Root, "package", "webhooks.yaml"))
+}
+
+// await asks until the answer is no error, or says what it waited for and the last error.
+func await(ctx context.Context, what string, limit time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	var last error
+	for {
+		if last = ask(ctx); last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s in vain until %s: %w", limit, what, last)
+		case <-ticker.C:
+		}
+	}
+}

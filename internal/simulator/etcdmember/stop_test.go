@@ -1,0 +1,26 @@
+package etcdmember
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// A leader whose last peer stops with it has nobody to hand over to, and etcd would wait for that longer than any test should.
+func TestStopOfAllMembersAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	nodes := []*node{l.bootstrapped("a"), l.joined("b"), l.joined("c")}
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(n.Stop)
+	}
+	wg.Wait()
+	if took, limit := time.Since(begun), transferTimeout+3*time.Second; took > limit {
+		t.Errorf("stopping took %s, want at most %s", took, limit)
+	}
+	for _, n := range nodes {
+		n.portsAreFree()
+	}
+}
