@@ -153,9 +153,12 @@ func startCluster(t *testing.T, f *Fleet, c *testCluster, names ...string) []*Ma
 			t.Fatal(err)
 		}
 	}
-	await(t, machines[0], "the wait for a bootstrap", func(m *Machine) bool {
-		state, _ := m.EtcdState()
-		return state == svcPreparing && m.InstalledConfig() != nil && m.apiUp()
+	poll(t, "the first machine waits for its bootstrap", func(context.Context) error {
+		m := machines[0]
+		if state, _ := m.EtcdState(); state != svcPreparing || m.InstalledConfig() == nil || !m.apiUp() {
+			return fmt.Errorf("etcd is %q, the API is up: %t", state, m.apiUp())
+		}
+		return nil
 	})
 	if err := c.client(t, machines[0]).Bootstrap(testContext(t), &machine.BootstrapRequest{}); err != nil {
 		t.Fatal(err)

@@ -1,13 +1,14 @@
 package etcdmember
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
@@ -46,7 +47,6 @@ type startup struct {
 type member struct {
 	etcd *embed.Etcd
 	pki  *pkiFiles
-	rpc  atomic.Pointer[grpc.Server] // what serves clients, as soon as etcd is ready to
 }
 
 // startMember starts etcd and does not wait until it is ready: without quorum it may never be, and runs all the same.
@@ -73,7 +73,7 @@ func startMember(o Options, p *pki, how startup) (*member, error) {
 	// A simulated power cut keeps what the process wrote: syncing would only make the disk the bottleneck.
 	cfg.UnsafeNoFsync = true
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.ServiceRegister = func(server *grpc.Server) { m.rpc.Store(server) }
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(surviveRemoval)}
 	if m.etcd, err = embed.StartEtcd(cfg); err != nil {
 		files.remove()
 		return nil, fmt.Errorf("cannot start etcd: %w", err)
@@ -82,23 +82,32 @@ func startMember(o Options, p *pki, how startup) (*member, error) {
 }
 
 func (m *member) id() uint64               { return uint64(m.etcd.Server.MemberID()) }
-func (m *member) isLearner() bool          { return m.etcd.Server.IsLearner() }
 func (m *member) stopped() <-chan struct{} { return m.etcd.Server.StopNotify() }
 
-// close stops etcd and breaks every connection to it.
+// isLearner asks the cluster rather than the server, which panics once it was removed and is about to stop.
+func (m *member) isLearner() bool {
+	self := m.etcd.Server.Cluster().Member(m.etcd.Server.MemberID())
+	return self != nil && self.IsLearner
+}
+
+// surviveRemoval answers for a member that was removed and is about to stop. Asked for its status it panics, which would end all
+// machines of this process, where it should only end one etcd.
+func surviveRemoval(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer func() {
+		if recover() != nil {
+			err = rpctypes.ErrGRPCStopped
+		}
+	}()
+	return handler(ctx, req)
+}
+
+// close stops etcd. Clients are disconnected at once; of the connections that peers made, etcd may leave one half closed until
+// its own read timeout of five seconds, during which that peer sends another way.
 func (m *member) close() {
 	giveUp := time.AfterFunc(transferTimeout, m.etcd.Server.HardStop)
 	defer giveUp.Stop()
-	// etcd would give open streams, such as an API server's watches, many seconds to end by themselves.
-	if server := m.rpc.Load(); server != nil {
-		server.Stop()
-	}
-	select {
-	case <-m.etcd.Server.ReadyNotify():
-	default:
-		// Close waits for the client server to end, and that waits for etcd to become ready, or to stop.
-		m.etcd.Server.Stop()
-	}
+	// Close alone would wait for what serves clients, and that for etcd to become ready, which it may never be.
+	m.etcd.Server.Stop()
 	m.etcd.Close()
 	m.pki.remove()
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/maesh/provider-ichor/internal/lab/controlplane"
+)
+
+// TestRun starts the provider as Crossplane does, on a real API server, and ends it with a signal: it is ready only once
+// its webhooks are served, has one leader, shows its metrics, and gives its Lease back.
+func TestRun(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	api := startAPIServer(ctx, t)
+	kubeconfig, err := api.Kubeconfig()
+	if err != nil {
+		t.Fatalf("Kubeconfig(): %v", err)
+	}
+	dir, ports := t.TempDir(), reserve(t, 3)
+	write(t, filepath.Join(dir, "kubeconfig"), kubeconfig)
+	serving(t, dir)
+	f, err := parse([]string{
+		"--kubeconfig=" + filepath.Join(dir, "kubeconfig"), "--namespace=default", "--leader-election",
+		"--metrics-bind-address=" + ports[0], "--health-probe-bind-address=" + ports[1],
+		"--webhook-cert-dir=" + dir, "--webhook-host=127.0.0.1", "--webhook-port=" + strings.TrimPrefix(ports[2], "127.0.0.1:"),
+	}, func(string) string { return "" })
+	if err != nil {
+		t.Fatalf("parse(...): %v", err)
+	}
+
+	running, signal := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- run(running, f) }()
+	eventually(t, "the provider is ready", func() error { return answers("http://"+ports[1]+"/readyz", "ok") })
+	eventually(t, "the provider is healthy", func() error { return answers("http://"+ports[1]+"/healthz", "ok") })
+	eventually(t, "webhooks are served", func() error { return answers("https://"+ports[2]+"/", "404") })
+	eventually(t, "the provider leads", func() error {
+		if holder := leader(ctx, t, api); holder == "" {
+			return fmt.Errorf("nobody leads")
+		}
+		return nil
+	})
+	for _, metric := range []string{"controller_runtime_reconcile_total", "leader_election_master_status"} {
+		eventually(t, "metrics are shown", func() error { return answers("http://"+ports[0]+"/metrics", metric) })
+	}
+
+	signal()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the provider ended with an error: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("the provider did not end")
+	}
+	if holder := leader(ctx, t, api); holder != "" {
+		t.Errorf("the provider left its Lease to %q: the next one has to wait until it expires", holder)
+	}
+}
+
+// TestRunWithoutACluster holds that the provider ends with an error when there is no management cluster.
+func TestRunWithoutACluster(t *testing.T) {
+	f, err := parse([]string{"--kubeconfig=" + filepath.Join(t.TempDir(), "none")}, func(string) string { return "" })
+	if err != nil {
+		t.Fatalf("parse(...): %v", err)
+	}
+	if err := run(context.Background(), f); err == nil || !strings.Contains(err.Error(), "cannot find the management cluster") {
+		t.Errorf("run(...): %v, want an error that says what is missing", err)
+	}
+}
+
+func startAPIServer(ctx context.Context, t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	binaries, err := controlplane.EnsureBinaries(ctx, os.Stderr)
+	if err != nil {
+		t.Fatalf("cannot build the API server: %v", err)
+	}
+	api, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries})
+	if err != nil {
+		t.Fatalf("cannot start the API server: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := api.Stop(); err != nil {
+			t.Errorf("cannot stop the API server: %v", err)
+		}
+	})
+	if err := controlplane.InstallCRDs(ctx, api.RESTConfig(), filepath.Join("..", "..", "package", "crds")); err != nil {
+		t.Fatalf("cannot install the kinds: %v", err)
+	}
+	return api
+}
+
+// reserve returns addresses that nobody else is given.
+func reserve(t *testing.T, n int) []string {
+	t.Helper()
+	var addresses []string
+	for range n {
+		p, err := controlplane.ReservePort()
+		if err != nil {
+			t.Fatalf("ReservePort(): %v", err)
+		}
+		t.Cleanup(p.Release)
+		addresses = append(addresses, p.Loopback().String())
+	}
+	return addresses
+}
+
+// serving writes a serving certificate into a directory.
+func serving(t *testing.T, dir string) {
+	t.Helper()
+	ca, err := controlplane.NewCA("webhooks")
+	if err != nil {
+		t.Fatalf("NewCA(...): %v", err)
+	}
+	pair, err := ca.Issue(controlplane.Leaf{CommonName: "webhooks", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		t.Fatalf("Issue(...): %v", err)
+	}
+	write(t, filepath.Join(dir, "tls.crt"), pair.Cert)
+	write(t, filepath.Join(dir, "tls.key"), pair.Key)
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatalf("cannot write %s: %v", path, err)
+	}
+}
+
+// leader is who holds the leader election Lease.
+func leader(ctx context.Context, t *testing.T, api *controlplane.ControlPlane) string {
+	t.Helper()
+	c, err := client.New(api.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatalf("cannot make a client: %v", err)
+	}
+	l := &coordinationv1.Lease{}
+	err = c.Get(ctx, types.NamespacedName{Namespace: "default", Name: "crossplane-leader-election-provider-ichor"}, l)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatalf("cannot read the Lease: %v", err)
+	}
+	return ptr.Deref(l.Spec.HolderIdentity, "")
+}
+
+// answers returns an error unless the answer at a URL, its status included, contains the text.
+func answers(url, text string) error {
+	c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // The certificate was made by this test.
+		DisableKeepAlives: true,
+	}}
+	res, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if answer := res.Status + "\n" + string(body); !strings.Contains(answer, text) {
+		return fmt.Errorf("%s answered %.200q, which does not contain %q", url, answer, text)
+	}
+	return nil
+}
+
+// eventually polls until check returns no error.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
