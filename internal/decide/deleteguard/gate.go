@@ -220,7 +220,7 @@ func quorumWouldBreak(g gate) *Refusal {
 	}
 	wayOut := "Approve another control plane and wait until it is a voter"
 	if sick := g.sick(); len(sick) > 0 {
-		wayOut = g.repair(sick)
+		wayOut = repair(sick)
 	} else if g.stays {
 		wayOut = "Approve more control planes and wait until they are voters, or do it by hand at a time when the cluster may stand still"
 	}
@@ -236,7 +236,7 @@ func otherIsUnhealthy(g gate) *Refusal {
 		return nil
 	}
 	return refuse(OtherMemberUnhealthy,
-		g.repair(sick),
+		repair(sick),
 		"%s is a healthy voter of etcd, and not known to be one: %s; %d of %d voters are up", g.m.Name, strings.Join(sick, ", "), len(g.up()), g.voters())
 }
 
@@ -310,15 +310,10 @@ func (g gate) sick() []string {
 	return names
 }
 
-// repair says how voters that are not known to serve get out of the way.
-func (g gate) repair(sick []string) string {
-	wayOut := fmt.Sprintf("Repair first: %s; a machine that is gone for good is removed before this one", strings.Join(sick, ", "))
-	for _, e := range g.members {
-		if _, known := membership.Owner(g.f, e.ID); !known && e.ID != g.victim.ID {
-			return wayOut + ", and a member that no machine runs with talosctl etcd remove-member"
-		}
-	}
-	return wayOut
+// repair says how voters that are not known to serve get out of the way. A member can be removed by hand even where the lock
+// keeps its machine from being removed.
+func repair(sick []string) string {
+	return fmt.Sprintf("Repair first: %s; what is gone for good goes before this one: its TalosMachine, or the member alone with talosctl etcd remove-member", strings.Join(sick, ", "))
 }
 
 // name names a member by its machine, or else by its ID and the name that it has in etcd.

@@ -60,10 +60,9 @@ func (r removal) others(role facts.Role) []string {
 	return names
 }
 
-// etcdIsLost tells whether no voter that answers serves: then nobody can leave, and nothing is left to keep.
-func (r removal) etcdIsLost() bool {
-	return len(membership.Healthy(membership.Voters(r.f, ""))) == 0
-}
+// etcdIsLost tells whether no member that answers, learner or voter, serves: then nobody can leave, and nothing is left to
+// keep.
+func (r removal) etcdIsLost() bool { return len(membership.Healthy(r.f.Etcd.Views)) == 0 }
 
 // inTheWay returns a member of another machine that is down for good, or zero. Etcd does not let anybody leave while too
 // many are dead, and the lock that the dead one needs to be taken out may be held by this one.
@@ -71,7 +70,7 @@ func (r removal) inTheWay() facts.MemberID {
 	for _, v := range membership.Healthy(membership.Voters(r.f, r.m.ID)) {
 		members, _ := v.Members.Get()
 		for _, e := range members {
-			if slices.ContainsFunc(r.f.Machines, func(m facts.Machine) bool { return m.ID != r.m.ID && r.downForGood(m, e.ID) }) {
+			if !e.Learner && slices.ContainsFunc(r.f.Machines, func(m facts.Machine) bool { return m.ID != r.m.ID && r.downForGood(m, e.ID) }) {
 				return e.ID
 			}
 		}

@@ -237,17 +237,21 @@ func (w *world) check(b *box, d Act) {
 }
 
 func (w *world) checkLoss(b *box, d Act) {
-	if i := slices.IndexFunc(w.boxes, func(o *box) bool { return o != b && o.last == d.Member }); w.teardown && i >= 0 && w.boxes[i].down() {
-		return // Of a machine that is down for good.
+	i := slices.IndexFunc(w.members, func(e facts.Member) bool { return e.ID == d.Member })
+	if i < 0 {
+		return // It is gone, and etcd says so.
 	}
-	if !slices.ContainsFunc(w.members, func(e facts.Member) bool { return e.ID == d.Member && e.Name == b.name }) && w.isMember(d.Member) {
-		w.violated("%s of %x, which is not the member of %s", d.Step, uint64(d.Member), b.name)
+	if owner := w.named(w.members[i].Name); owner != b {
+		if !w.teardown || !owner.down() {
+			w.violated("%s of %x, which is not the member of %s", d.Step, uint64(d.Member), b.name)
+		}
+		return
 	}
 	if b.record == nil || b.record.Member != d.Member {
 		w.violated("%s of %x, which was not written down: %+v", d.Step, uint64(d.Member), b.record)
 	}
-	if !w.isMember(d.Member) || !w.serves() {
-		return // etcd refuses, or there is nothing to lose.
+	if !w.serves() {
+		return // Etcd refuses.
 	}
 	if n, up := w.voters(minus(w.members, d.Member)); up <= n/2 {
 		w.violated("I1: %s of %s leaves %d of %d voters up", d.Step, b.name, up, n)
@@ -278,6 +282,10 @@ func (w *world) checkReset(b *box) {
 
 func minus(members []facts.Member, id facts.MemberID) []facts.Member {
 	return slices.DeleteFunc(slices.Clone(members), func(e facts.Member) bool { return e.ID == id })
+}
+
+func (w *world) named(name string) *box {
+	return w.boxes[slices.IndexFunc(w.boxes, func(b *box) bool { return b.name == name })]
 }
 
 // down tells whether nobody waits for a machine any more.
