@@ -73,7 +73,7 @@ func startMember(o Options, p *pki, how startup) (*member, error) {
 	// A simulated power cut keeps what the process wrote: syncing would only make the disk the bottleneck.
 	cfg.UnsafeNoFsync = true
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(surviveRemoval)}
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.UnaryInterceptor(surviveRemoval)}
 	if m.etcd, err = embed.StartEtcd(cfg); err != nil {
 		files.remove()
 		return nil, fmt.Errorf("cannot start etcd: %w", err)
