@@ -111,6 +111,7 @@ func Next(f facts.Cluster, t facts.MachineID, c Config) Decision {
 		return h.stage()
 	case InSync, Drifted:
 		return h.verify()
+	case Unknown:
 	}
 	return h.wait(ConfigUnknown, "It is not known how the configuration of %s compares to the declared one. This goes on when it can be read", m.Name)
 }
@@ -137,7 +138,7 @@ func (h change) stage() Decision {
 		return d
 	}
 	refusal := deleteguard.CheckReboot(h.f, h.m.ID)
-	if only := h.f.ApprovedControlPlanes() == 1; refusal != nil && !(only && refusal.Reason == deleteguard.QuorumWouldBreak) {
+	if refusal != nil && (h.f.ApprovedControlPlanes() != 1 || refusal.Reason != deleteguard.QuorumWouldBreak) {
 		return Refuse{refusal}
 	}
 	return h.act(Stage, "Writing the declared configuration to the disk of %s, for its next boot", h.m.Name)

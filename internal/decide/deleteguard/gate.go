@@ -58,6 +58,7 @@ func judge(f facts.Cluster, t facts.MachineID, stays bool, chain []guard) *Refus
 		return refuse(MembersDisagree,
 			"Wait until the voters agree; if one of them stays behind, repair it",
 			"The voters of etcd do not agree whether %s is a member: %s list it, others do not", m.Name, strings.Join(found.Listers, ", "))
+	case membership.Listed:
 	}
 	g := newGate(f, m, found.Member, stays)
 	for _, check := range chain {
@@ -144,7 +145,7 @@ func sorted(list []facts.Member) []facts.Member {
 
 func list(g gate, v facts.View) string {
 	members, _ := v.Members.Get()
-	var names []string
+	names := make([]string, 0, len(members))
 	for _, e := range sorted(members) {
 		name := g.name(e.ID)
 		if e.Learner {

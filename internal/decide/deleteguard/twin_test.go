@@ -29,7 +29,7 @@ func (m electorate) size() int { return len(m.health) + m.learners }
 // cluster are the facts of an electorate. A member whose health is unknown did not answer.
 func (m electorate) cluster() facts.Cluster {
 	f := facts.Cluster{Name: "prod", Declared: facts.Of(0), Bootstrapped: "x", Etcd: facts.Etcd{Alarms: facts.Of[[]facts.Alarm](nil)}}
-	var members []facts.Member
+	members := make([]facts.Member, 0, m.size())
 	for i := range m.size() {
 		members = append(members, facts.Member{ID: facts.MemberID(100 + i), Name: fmt.Sprint(i), Learner: i >= len(m.health)})
 	}
@@ -70,14 +70,12 @@ func (m electorate) serving() int {
 // mayGo is the rule as the design words it, for the loss of member v: the slow and obvious twin of CheckEtcd.
 func (m electorate) mayGo(v int) bool {
 	learner := v >= len(m.health)
-	before, after, down := len(m.health), len(m.health), 0
-	sick := 0
+	before, after, sick := len(m.health), len(m.health), 0
 	for i, h := range m.health {
 		if i != v && h != yes {
 			sick++
 		}
 	}
-	down = sick
 	if !learner {
 		after--
 	}
@@ -86,9 +84,9 @@ func (m electorate) mayGo(v int) bool {
 		otherLearners--
 	}
 	return m.serving() >= before/2+1 &&
-		after-down >= after/2+1 &&
+		after-sick >= after/2+1 &&
 		otherLearners == 0 &&
-		!(sick > 0 && !learner && m.health[v] == yes)
+		(sick == 0 || learner || m.health[v] != yes)
 }
 
 // mayReboot is the same for a member that is down for a while: the number of voters stays, and a learner must not be
@@ -106,7 +104,7 @@ func (m electorate) mayReboot(v int) bool {
 	if m.health[v] == yes {
 		serving--
 	}
-	return m.serving() >= len(m.health)/2+1 && serving >= len(m.health)/2+1 && !(sick > 0 && m.health[v] == yes)
+	return m.serving() >= len(m.health)/2+1 && serving >= len(m.health)/2+1 && (sick == 0 || m.health[v] != yes)
 }
 
 // TestTwin asks about every electorate of up to seven voters of every health, with and without learners.

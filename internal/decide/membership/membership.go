@@ -135,12 +135,17 @@ func doubt(f facts.Cluster, m facts.Machine, others, healthy []facts.View) strin
 	for _, v := range healthy {
 		members, _ := v.Members.Get()
 		for _, e := range members {
-			if _, known := Owner(f, e.ID); !known {
+			if _, known := Owner(f, e.ID); !known && !leftBehind(f, e.ID) {
 				return fmt.Sprintf("etcd lists a member (%s) that no known machine runs, and it may be the one of %s", Name(f, e.ID), m.Name)
 			}
 		}
 	}
 	return ""
+}
+
+// leftBehind tells whether a member was that of a machine whose removal was completed.
+func leftBehind(f facts.Cluster, id facts.MemberID) bool {
+	return slices.ContainsFunc(f.Machines, func(m facts.Machine) bool { return m.Removed && slices.Contains(IDs(m), id) })
 }
 
 // mayRunAnother tells whether m may run a member with an ID that nobody knows to be its own: it joins by itself whenever it

@@ -95,13 +95,10 @@ func (r removal) forward() bool {
 	if r.m.Record == nil || (r.m.Record.Member == 0 && !r.m.Record.Reset) {
 		return false
 	}
-	switch r.found.State {
-	case membership.Absent:
-		return true
-	case membership.Vanishing:
+	if r.found.State == membership.Vanishing {
 		return r.found.Member.ID == r.m.Record.Member
 	}
-	return false
+	return r.absent()
 }
 
 // irreversible is forward, or what cannot be told not to be.
@@ -123,13 +120,13 @@ func (r removal) begin() Decision {
 	if refusal := deleteguard.CheckAdmission(r.f, r.m.ID); refusal != nil {
 		return r.refuse(refusal)
 	}
-	if !r.answers && !r.m.RemoveUnreachable && !(r.accepted && r.absent()) {
+	if givenUp := r.accepted && r.absent(); !r.answers && !r.m.RemoveUnreachable && !givenUp {
 		return r.unreachable()
 	}
 	if refusal := deleteguard.CheckEtcd(r.f, r.m.ID); refusal != nil {
 		return r.refuse(refusal)
 	}
-	if r.unrecorded() && !(r.blank() && r.absent()) {
+	if nothingToLose := r.blank() && r.absent(); r.unrecorded() && !nothingToLose {
 		return r.writeDown()
 	}
 	if d := r.empty(); d != nil {

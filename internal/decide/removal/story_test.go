@@ -83,3 +83,18 @@ func ended(b *strings.Builder, irreversible bool, message string) {
 	}
 	fmt.Fprintf(b, "\n  %s\n", message)
 }
+
+func TestStepNames(t *testing.T) {
+	seen := map[string]bool{}
+	for s := Record; s <= Release; s++ {
+		if name := s.String(); name == "" || name == "unknown" || seen[name] {
+			t.Errorf("step %d has the name %q", int(s), name)
+		}
+		seen[s.String()] = true
+	}
+	for _, s := range []Step{0, -1, Release + 1} {
+		if got := s.String(); got != "unknown" {
+			t.Errorf("step %d has the name %q", int(s), got)
+		}
+	}
+}

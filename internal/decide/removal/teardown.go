@@ -31,10 +31,16 @@ func (r removal) teardown() Decision {
 	case r.etcdIsLost():
 		r.anyway = " without leaving etcd (which does not serve any more)"
 		return r.finish()
+	}
+	return r.leaveFirst()
+}
+
+// leaveFirst takes a member out of an etcd that serves and has others, if those go on serving.
+func (r removal) leaveFirst() Decision {
+	switch {
 	case !r.answers && !r.m.RemoveUnreachable && !r.accepted:
 		return r.unreachable()
-	}
-	if r.unrecorded() {
+	case r.unrecorded():
 		return r.writeDown()
 	}
 	if refusal := deleteguard.CheckTeardown(r.f, r.m.ID); refusal != nil {

@@ -147,8 +147,9 @@ func (a *actor) etcd(key, value string) bool {
 
 // sees reads a list of members such as a1,a2,a3?, where a question mark is a learner.
 func sees(value string) []facts.Member {
-	var list []facts.Member
-	for _, id := range strings.Split(value, ",") {
+	ids := strings.Split(value, ",")
+	list := make([]facts.Member, 0, len(ids))
+	for _, id := range ids {
 		id, learner := strings.CutSuffix(id, "?")
 		list = append(list, facts.Member{ID: member(id), Name: id, Learner: learner})
 	}

@@ -70,3 +70,46 @@ func TestParseRefusesWhatItDoesNotKnow(t *testing.T) {
 		}
 	}
 }
+
+func TestWords(t *testing.T) {
+	f, err := Parse(`
+prod declared=? teardown alarms=?
+cp-1 voter id=b1 leader follows=a2 term=9 sees=b1,a2? record=b1+reset last=b9 at=cp-1.example boot=boot-2 stage=booting unready service=Failed uuid=u
+cp-2 voter mute removed node=none
+cp-3 voter sick record=none node=down same=x,y
+cp-4 voter etcd-down node=cordoned
+cp-5 voter blank node=?
+cp-6 silent unpinned
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.Machines
+	live, _ := m[0].Live.Get()
+	want := facts.Live{
+		Mode: facts.Configured, UUID: "u", BootID: facts.Of("boot-2"), Stage: "booting", TalosVersion: facts.Of("v1.13.9"),
+		EtcdService: facts.Of("Failed"), Member: facts.Of[facts.MemberID](0xb1),
+	}
+	if diff := cmp.Diff(want, live, cmp.AllowUnexported(facts.Known[string]{}, facts.Known[facts.MemberID]{})); diff != "" {
+		t.Errorf("what the first machine answers: -want, +got:\n%s", diff)
+	}
+	if r := m[0].Record; r == nil || *r != (facts.Record{UUID: "uuid-cp-1", BootID: "boot-1", Member: 0xb1, Reset: true}) || m[0].LastMember != 0xb9 || m[0].Address != "cp-1.example" {
+		t.Errorf("the first machine: %+v", m[0])
+	}
+	v := f.Etcd.Views
+	if len(v) != 3 || v[0].Leader != 0xa2 || v[0].Term != 9 || v[1].Members.IsKnown() || !facts.Is(v[2].Healthy, false) || v[2].Leader != 0 {
+		t.Errorf("views: %+v", v)
+	}
+	if f.Declared.IsKnown() || !f.Teardown || f.Etcd.Alarms.IsKnown() {
+		t.Errorf("the cluster: %+v", f)
+	}
+	none, _ := m[1].Node.Get()
+	down, _ := m[2].Node.Get()
+	cordoned, _ := m[3].Node.Get()
+	if none.Exists || !m[1].Removed || down.Ready || len(m[2].SameMachine) != 2 || !cordoned.Cordoned || cordoned.Ours || m[4].Node.IsKnown() {
+		t.Errorf("Nodes: %+v, %+v, %+v", none, down, cordoned)
+	}
+	if live, _ := m[4].Live.Get(); live.Mode != facts.Maintenance || m[5].UUID != "" || m[5].Live.IsKnown() {
+		t.Errorf("the last two: %+v, %+v", m[4], m[5])
+	}
+}
