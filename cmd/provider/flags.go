@@ -8,7 +8,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/version"
 )
 
-// Flags are what the provider can be told. Crossplane starts it without any, so every default is for a pod that
+// flags are what the provider can be told. Crossplane starts it without any, so every default is for a pod that
 // Crossplane made, and every flag can be set from the environment as well: as PROVIDER_ICHOR_ and its name, or as shown.
 type flags struct {
 	kubeconfig string

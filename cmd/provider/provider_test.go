@@ -108,7 +108,7 @@ func startAPIServer(ctx context.Context, t *testing.T) *controlplane.ControlPlan
 // reserve returns addresses that nobody else is given.
 func reserve(t *testing.T, n int) []string {
 	t.Helper()
-	var addresses []string
+	addresses := make([]string, 0, n)
 	for range n {
 		p, err := controlplane.ReservePort()
 		if err != nil {

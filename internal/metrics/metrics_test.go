@@ -19,7 +19,7 @@ func gather(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			var values []string
+			values := make([]string, 0, len(m.GetLabel()))
 			for _, l := range m.GetLabel() {
 				values = append(values, l.GetValue())
 			}

@@ -42,12 +42,14 @@ func (e *external) readiness(f facts.Cluster, h etcdHealth, d bootstrap.Decision
 	switch d := d.(type) {
 	case bootstrap.Done:
 		return ready(f, h)
+	case bootstrap.Send:
+		return no("Bootstrap is due: " + d.Message)
 	case bootstrap.Wait:
 		return no(d.Message)
 	case bootstrap.Refuse:
 		return condition(xpv2.TypeReady, corev1.ConditionFalse, xpv2.ConditionReason(d.Refusal.Reason), d.Refusal.Error())
 	}
-	return no("Bootstrap is due")
+	return no("It is not known whether bootstrap is due")
 }
 
 // bootstrapTask bootstraps etcd if the last survey says that it is due. That survey may be some seconds old, so it only
@@ -135,11 +137,7 @@ func (e *external) sendBootstrap(ctx context.Context, c *v1alpha1.TalosCluster, 
 	}
 	target := act.Target{ID: m.ID, Name: m.Name, UUID: m.UUID}
 	err := e.actor.Bootstrap(ctx, lock, d.Permit, bootstrap.Step, target, e.access.Machine(m.Address))
-	switch talos.ClassOf(err) {
-	case talos.Ambiguous, talos.AlreadyExists:
-		err = nil
-	}
-	if err != nil {
+	if class := talos.ClassOf(err); err != nil && class != talos.Ambiguous && class != talos.AlreadyExists {
 		return err
 	}
 	metrics.Bootstrap(c.GetNamespace(), c.GetName())

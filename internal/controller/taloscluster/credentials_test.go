@@ -6,12 +6,13 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	corev1 "k8s.io/api/core/v1"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/maesh/provider-ichor/internal/machineconfig"
 )
 
-// issued returns what a cluster with the given bundle publishes at testNow, and what it wants to be published.
-func issued(t *testing.T, i int) (managed.ConnectionDetails, wanted) {
+// issued returns what a cluster with the given bundle publishes at a time, and what it wants to be published.
+func issued(t *testing.T, i int, at time.Time) (managed.ConnectionDetails, wanted) {
 	t.Helper()
 	data, _ := bundle(t, i)
 	b, err := machineconfig.ParseBundle(data)
@@ -20,7 +21,7 @@ func issued(t *testing.T, i int) (managed.ConnectionDetails, wanted) {
 	}
 	p := &pki{bundle: b}
 	w := wantedOf(newCluster(), controlPlanes(3), p)
-	details, err := (&external{clock: newClock()}).issue(newCluster(), p, w)
+	details, err := (&external{clock: testclock.NewFakePassiveClock(at)}).issue(newCluster(), p, w)
 	if err != nil {
 		t.Fatalf("issue(...): %v", err)
 	}
@@ -30,8 +31,9 @@ func issued(t *testing.T, i int) (managed.ConnectionDetails, wanted) {
 // TestCredentialsDue holds that credentials are renewed at half of their life, and at once when they lead elsewhere.
 func TestCredentialsDue(t *testing.T) {
 	const day = 24 * time.Hour
-	ours, w := issued(t, 0)
-	others, _ := issued(t, 1)
+	ours, w := issued(t, 0, testNow)
+	older, _ := issued(t, 0, testNow.Add(-30*day))
+	others, _ := issued(t, 1, testNow)
 	with := func(key string, value []byte) map[string][]byte {
 		d := map[string][]byte{}
 		for k, v := range ours {
@@ -55,6 +57,8 @@ func TestCredentialsDue(t *testing.T) {
 		"New":              {reason: "What was just issued is as wanted.", data: ours, wanted: w},
 		"BeforeHalf":       {reason: "Before half of their life nothing is renewed.", data: ours, wanted: w, after: 44 * day},
 		"AtHalf":           {reason: "At half of their life they are renewed.", data: ours, wanted: w, after: 45 * day, want: "half of their life is over"},
+		"OneOlder":         {reason: "The one that expires first decides: the kubeconfig.", data: with(keyKubeconfig, older[keyKubeconfig]), wanted: w, after: 15 * day, want: "half of their life is over"},
+		"OtherOlder":       {reason: "The one that expires first decides: the talosconfig.", data: with(keyTalosconfig, older[keyTalosconfig]), wanted: w, after: 15 * day, want: "half of their life is over"},
 		"Expired":          {reason: "A provider that was down for long renews them at once.", data: ours, wanted: w, after: 400 * day, want: "half of their life is over"},
 		"Nothing":          {reason: "Nothing published is due.", wanted: w, want: "kubeconfig is missing"},
 		"NoTalosconfig":    {reason: "Each of the two must be there.", data: with(keyTalosconfig, nil), wanted: w, want: "talosconfig is missing"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -259,7 +258,5 @@ func (e *events) Event(_ runtime.Object, ev event.Event) {
 }
 
 func (e *events) WithAnnotations(...string) event.Recorder { return e }
-
-func (e *events) has(reason string) bool { return slices.Contains(e.reasons, reason) }
 
 func newClock() *testclock.FakePassiveClock { return testclock.NewFakePassiveClock(testNow) }

@@ -3,6 +3,7 @@ package taloscluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -32,7 +33,7 @@ func (l *heldLocks) Peek(context.Context, types.NamespacedName) (*clusterlock.In
 // connectionSecret publishes what the test cluster wants to be published.
 func connectionSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	details, _ := issued(t, 0)
+	details, _ := issued(t, 0, testNow)
 	s := resource.LocalConnectionSecretFor(newCluster(), v1alpha1.TalosClusterGroupVersionKind)
 	s.Data = details
 	return s
@@ -166,6 +167,9 @@ func TestObserve(t *testing.T) {
 			checkError(t, tc.reason, err, tc.updates)
 			if diff := cmp.Diff(tc.writes, api.log); diff != "" {
 				t.Errorf("\n%s\nwrites of Update: -want, +got:\n%s", tc.reason, diff)
+			}
+			if tc.exists && !keptPKI(t, api) && len(tc.writes) > 0 && strings.HasSuffix(tc.writes[0], connect.PKISecretSuffix) {
+				t.Errorf("\n%s\nthe PKI Secret is not protected", tc.reason)
 			}
 			if got := len(u.ConnectionDetails) > 0; got != tc.issues {
 				t.Errorf("\n%s\nUpdate issued credentials: %t, want %t", tc.reason, got, tc.issues)

@@ -91,6 +91,7 @@ func etcdHealthy(h etcdHealth) xpv2.Condition {
 		status = corev1.ConditionTrue
 	case v1alpha1.ReasonEtcdUnknown:
 		status = corev1.ConditionUnknown
+	default: // Everything else is known not to be well.
 	}
 	return condition(v1alpha1.TypeEtcdHealthy, status, h.reason, h.message)
 }

@@ -21,7 +21,7 @@ func controlPlanes(n int, changes ...func(*facts.Cluster)) facts.Cluster {
 		Name: testCluster, TakenAt: testNow, Declared: facts.Of(3), Bootstrapped: "uuid-1",
 		Etcd: facts.Etcd{Alarms: facts.Of([]facts.Alarm(nil))},
 	}
-	var members []facts.Member
+	members := make([]facts.Member, 0, n)
 	for i := range n {
 		members = append(members, facts.Member{ID: facts.MemberID(0xa1 + i), Name: string(rune('a' + i))})
 	}
@@ -184,6 +184,14 @@ func TestConditions(t *testing.T) {
 			want: want{
 				Ready: v1alpha1.ReasonAPIUnavailable, EtcdHealthy: v1alpha1.ReasonEtcdAllHealthy, Transitioning: v1alpha1.ReasonStableControlPlaneCount,
 				Message: "3 of 3 voters are healthy", Voters: 3, Healthy: 3, Leader: "cp-1",
+			},
+		},
+		"ComingUp": {
+			reason: "After Bootstrap was sent, etcd is not said to be none.",
+			facts:  controlPlanes(3, func(f *facts.Cluster) { f.Etcd.Views = nil }),
+			want: want{
+				Ready: v1alpha1.ReasonEtcdUnknown, EtcdHealthy: v1alpha1.ReasonEtcdUnknown, Transitioning: v1alpha1.ReasonStableControlPlaneCount,
+				Message: "No control plane tells the members of etcd", Voters: -1, Healthy: -1,
 			},
 		},
 		"NothingApproved": {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -159,7 +160,33 @@ func TestTeardown(t *testing.T) {
 	}
 }
 
-// keptPKI tells whether the PKI Secret is there, not being deleted, and has its finalizer.
+// TestTeardownSince holds that a teardown that waits writes nothing new: its status says since when it waits.
+func TestTeardownSince(t *testing.T) {
+	ours, id := bundle(t, 0)
+	api := newAPI(t, pkiSecret(ours))
+	clk := newClock()
+	e := &external{
+		keeper: &keeper{kube: api, uncached: api}, locks: &freeLocks{}, clock: clk, record: &events{}, hints: waiting.NewHints(0),
+		survey: &surveys{objects: facts.Cluster{Machines: []facts.Machine{machineFacts("cp-1", facts.ControlPlane, true, false)}}},
+	}
+	c := newCluster(annotated(meta.AnnotationKeyExternalName, id), annotated(v1alpha1.AnnotationAllowDelete, "true"), deleted)
+	var before v1alpha1.TalosClusterStatus
+	for pass := range 2 {
+		if _, err := e.Observe(context.Background(), c); err != nil {
+			t.Fatalf("Observe(...): %v", err)
+		}
+		if _, err := e.Delete(context.Background(), c); err != nil {
+			t.Fatalf("Delete(...): %v", err)
+		}
+		if diff := cmp.Diff(before, c.Status); pass > 0 && diff != "" {
+			t.Errorf("status of a teardown that waits: -before, +after:\n%s", diff)
+		}
+		before = *c.Status.DeepCopy()
+		clk.SetTime(clk.Now().Add(15 * time.Second))
+	}
+}
+
+// keptPKI tells whether the PKI Secret is there, not being deleted, owned by nobody, and has its finalizer.
 func keptPKI(t *testing.T, c client.Reader) bool {
 	t.Helper()
 	s := &corev1.Secret{}
@@ -170,7 +197,7 @@ func keptPKI(t *testing.T, c client.Reader) bool {
 	if err != nil {
 		t.Fatalf("cannot read the PKI Secret: %v", err)
 	}
-	return s.GetDeletionTimestamp() == nil && slices.Contains(s.GetFinalizers(), v1alpha1.FinalizerPKI)
+	return s.GetDeletionTimestamp() == nil && len(s.GetOwnerReferences()) == 0 && slices.Contains(s.GetFinalizers(), v1alpha1.FinalizerPKI)
 }
 
 // TestTeardownFailsClosed holds that a survey that fails is no reason to take machines for gone.
@@ -230,5 +257,23 @@ func TestRemovePKIReplaced(t *testing.T) {
 	}
 	if !keptPKI(t, now) {
 		t.Errorf("the Secret that was restored since lost its finalizer or was deleted")
+	}
+
+	// Somebody takes the finalizer off and restores the Secret between the delete and the end.
+	looked.after = func(int) error {
+		looked.after = nil
+		gone := p.secret.DeepCopy()
+		if err := looked.Get(context.Background(), client.ObjectKeyFromObject(gone), gone); err != nil {
+			return err
+		}
+		gone.SetFinalizers(nil)
+		return errors.Join(looked.Update(context.Background(), gone),
+			looked.Create(context.Background(), pkiSecret(other, func(s *corev1.Secret) { s.UID = "restored since" })))
+	}
+	if err := (&keeper{kube: looked, uncached: looked}).remove(context.Background(), p); err == nil || !strings.Contains(err.Error(), "was replaced") {
+		t.Errorf("remove(...): %v, want an error that says that the Secret was replaced", err)
+	}
+	if !keptPKI(t, looked) {
+		t.Errorf("the Secret that was restored meanwhile lost its finalizer or was deleted")
 	}
 }

@@ -61,7 +61,7 @@ type machine struct {
 func newWorld(t *testing.T, c *v1alpha1.TalosCluster) *world {
 	t.Helper()
 	w := &world{t: t, clock: testclock.NewFakeClock(testNow), sends: map[string]int{}}
-	objs := []client.Object{c}
+	objs := append(make([]client.Object, 0, 4), c)
 	for i := range 3 {
 		m := &machine{name: fmt.Sprintf("cp-%d", i+1), uuid: fmt.Sprintf("00000000-0000-4000-8000-00000000000%d", i+1), known: true, configured: true}
 		w.machines = append(w.machines, m)

@@ -12,6 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
+// backoff is how the managed reconciler asks for its backoff.
+var backoff = reconcile.Result{Requeue: true} //nolint:staticcheck // It asks in no other way.
+
 func TestWrap(t *testing.T) {
 	nn := types.NamespacedName{Namespace: "metal", Name: "cp-1"}
 	other := types.NamespacedName{Namespace: "metal", Name: "cp-2"}
@@ -29,7 +32,7 @@ func TestWrap(t *testing.T) {
 		"Backoff": {
 			reason: "A wait replaces the exponential backoff by the fixed interval.",
 			given:  []types.NamespacedName{nn},
-			res:    reconcile.Result{Requeue: true},
+			res:    backoff,
 			want:   reconcile.Result{RequeueAfter: Interval},
 		},
 		"Poll": {
@@ -42,7 +45,7 @@ func TestWrap(t *testing.T) {
 			reason: "A pass that did its one thing is followed by the next one at once, not after a wait: a removal has a dozen.",
 			given:  []types.NamespacedName{nn},
 			soon:   true,
-			res:    reconcile.Result{Requeue: true},
+			res:    backoff,
 			want:   reconcile.Result{RequeueAfter: Soon},
 		},
 		"Sooner": {
@@ -62,20 +65,20 @@ func TestWrap(t *testing.T) {
 		},
 		"NoHint": {
 			reason: "Without a hint, nothing changes.",
-			res:    reconcile.Result{Requeue: true},
-			want:   reconcile.Result{Requeue: true},
+			res:    backoff,
+			want:   backoff,
 		},
 		"HintForAnother": {
 			reason: "A hint for another object says nothing of this one.",
 			given:  []types.NamespacedName{other},
-			res:    reconcile.Result{Requeue: true},
-			want:   reconcile.Result{Requeue: true},
+			res:    backoff,
+			want:   backoff,
 		},
 		"HintLeftOver": {
 			reason: "A hint of a pass that never ended says nothing of this one.",
 			left:   []types.NamespacedName{nn},
-			res:    reconcile.Result{Requeue: true},
-			want:   reconcile.Result{Requeue: true},
+			res:    backoff,
+			want:   backoff,
 		},
 	}
 	for name, tc := range cases {
