@@ -70,7 +70,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			hints:    hints,
 		},
 	}
-	r := managed.NewReconciler(mgr, resource.ManagedKind(v1alpha1.TalosClusterGroupVersionKind), reconcilerOptions(mgr.GetClient(), o, conn, record)...)
+	noticing := hints.Manager(mgr)
+	r := managed.NewReconciler(noticing, resource.ManagedKind(v1alpha1.TalosClusterGroupVersionKind), reconcilerOptions(noticing.GetClient(), o, conn, record)...)
 	if err := addStateMetrics(mgr, o); err != nil {
 		return err
 	}

@@ -84,7 +84,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		knock: knock(o.Connect, o.Survey),
 		nodes: nodes,
 	}
-	r := managed.NewReconciler(mgr, resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind), reconcilerOptions(mgr, o, name, c, record)...)
+	noticing := hints.Manager(mgr)
+	r := managed.NewReconciler(noticing, resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind), reconcilerOptions(noticing, o, name, c, record)...)
 	if err := addStateMetrics(mgr, o); err != nil {
 		return err
 	}

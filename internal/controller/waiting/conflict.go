@@ -1,0 +1,65 @@
+package waiting
+
+import (
+	"context"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// Manager returns mgr for a managed reconciler to be made from. The reconciler answers a write that met a conflict in the
+// same way as a pass that is to be repeated after its backoff, so a hint given earlier in that pass would put off for a
+// whole wait what only has to be done again: what the pass found out was never written. Through this manager's client, a
+// conflict takes the hint back.
+func (h *Hints) Manager(mgr manager.Manager) manager.Manager {
+	return noticing{Manager: mgr, client: conflictClient{Client: mgr.GetClient(), hints: h}}
+}
+
+type noticing struct {
+	manager.Manager
+
+	client client.Client
+}
+
+func (m noticing) GetClient() client.Client { return m.client }
+
+type conflictClient struct {
+	client.Client
+
+	hints *Hints
+}
+
+func (c conflictClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	return c.hints.notice(o, c.Client.Update(ctx, o, opts...))
+}
+
+func (c conflictClient) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	return c.hints.notice(o, c.Client.Patch(ctx, o, p, opts...))
+}
+
+func (c conflictClient) Status() client.SubResourceWriter {
+	return conflictWriter{SubResourceWriter: c.Client.Status(), hints: c.hints}
+}
+
+type conflictWriter struct {
+	client.SubResourceWriter
+
+	hints *Hints
+}
+
+func (w conflictWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	return w.hints.notice(o, w.SubResourceWriter.Update(ctx, o, opts...))
+}
+
+func (w conflictWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	return w.hints.notice(o, w.SubResourceWriter.Patch(ctx, o, p, opts...))
+}
+
+// notice takes the hint for o back if writing it met a conflict, and returns err as it is.
+func (h *Hints) notice(o client.Object, err error) error {
+	if kerrors.IsConflict(err) {
+		h.take(client.ObjectKeyFromObject(o))
+	}
+	return err
+}

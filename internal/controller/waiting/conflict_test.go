@@ -1,0 +1,75 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// clientManager is a manager of which only the client is asked for.
+type clientManager struct {
+	manager.Manager
+
+	client client.Client
+}
+
+func (m clientManager) GetClient() client.Client { return m.client }
+
+func TestConflictTakesTheHintBack(t *testing.T) {
+	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("changed meanwhile"))
+	writes := map[string]func(client.Client, client.Object) error{
+		"Update":       func(c client.Client, o client.Object) error { return c.Update(context.Background(), o) },
+		"Patch":        func(c client.Client, o client.Object) error { return c.Patch(context.Background(), o, client.Merge) },
+		"StatusUpdate": func(c client.Client, o client.Object) error { return c.Status().Update(context.Background(), o) },
+		"StatusPatch": func(c client.Client, o client.Object) error {
+			return c.Status().Patch(context.Background(), o, client.Merge)
+		},
+	}
+	answers := map[string]struct {
+		reason string
+		answer error
+		left   bool
+	}{
+		"Conflict": {reason: "What the pass found out was not written: it is not put off.", answer: conflict},
+		"Written":  {reason: "A pass that waits, and said so, is put off.", left: true},
+		"Failed":   {reason: "Any other failure says nothing of the wait.", answer: errors.New("boom"), left: true},
+	}
+	for write, do := range writes {
+		for name, tc := range answers {
+			t.Run(write+name, func(t *testing.T) {
+				inner := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+					Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return tc.answer },
+					Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+						return tc.answer
+					},
+					SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+						return tc.answer
+					},
+					SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+						return tc.answer
+					},
+				}).Build()
+				hints := NewHints(0)
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}}
+				hints.Give(client.ObjectKeyFromObject(pod))
+
+				err := do(hints.Manager(clientManager{client: inner}).GetClient(), pod)
+				if !errors.Is(err, tc.answer) {
+					t.Errorf("\n%s\nthe write answers %v, want %v", tc.reason, err, tc.answer)
+				}
+				if _, left := hints.take(client.ObjectKeyFromObject(pod)); left != tc.left {
+					t.Errorf("\n%s\nthe hint is left: %t, want %t", tc.reason, left, tc.left)
+				}
+			})
+		}
+	}
+}
