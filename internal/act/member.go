@@ -26,7 +26,13 @@ func (a *Actor) RemoveMember(ctx context.Context, lock Lock, p permit.Permit, st
 		return err
 	}
 	var errs []error
-	for _, peer := range peers {
+	for i, peer := range peers {
+		if i > 0 {
+			// A peer that does not answer takes its time to say so, in which the lock may have been lost.
+			if err := lock.Check(ctx); err != nil {
+				return fmt.Errorf("cannot %s %q: %w", step, t.Name, err)
+			}
+		}
 		err := peer.RemoveMember(ctx, uint64(member))
 		class := talos.ClassOf(err)
 		switch {

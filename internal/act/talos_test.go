@@ -156,3 +156,23 @@ type lostInRenewal struct{ *fakeLock }
 func (lostInRenewal) RenewWhile(context.Context, func(context.Context) error) error {
 	return errors.New("lost")
 }
+
+// losingPeer does not answer, and the lock is lost while it does not.
+type losingPeer struct{ lock *fakeLock }
+
+func (p losingPeer) RemoveMember(context.Context, uint64) error {
+	p.lock.lost = errBoom
+	return &talos.Error{Op: "remove an etcd member", Address: "x", Class: talos.Unreachable, Err: errBoom}
+}
+
+func TestRemoveMemberAsksNobodyOnceTheLockIsLost(t *testing.T) {
+	lock, next := &fakeLock{ledger: &ledger{}}, &ledger{}
+	peers := []MemberRemover{losingPeer{lock}, &fakeMachine{ledger: next}}
+	err := newTestActor(t).RemoveMember(context.Background(), lock, grant("step"), "step", target, 1, peers)
+	if !errors.Is(err, errBoom) {
+		t.Errorf("RemoveMember(...): %v, want the loss of the lock", err)
+	}
+	if len(next.calls) != 0 {
+		t.Errorf("after the lock was lost, the next peer was asked: %v", next.calls)
+	}
+}
