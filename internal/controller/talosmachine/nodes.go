@@ -27,7 +27,6 @@ type nodeWatches struct {
 	mu      sync.Mutex
 	base    context.Context //nolint:containedctx // It is the life of the manager, which begins after this is made.
 	watches map[types.NamespacedName]nodeWatch
-	running sync.WaitGroup
 }
 
 type nodeWatch struct {
@@ -43,13 +42,14 @@ func newNodeWatches(machines client.Reader) *nodeWatches {
 	}
 }
 
-// Start lets watches begin, and ends them all when ctx is done: it makes nodeWatches a runnable of a manager.
+// Start lets watches begin, and ends them all when ctx is done: it makes nodeWatches a runnable of a manager. It does not
+// wait until they have ended: one whose API is down ends only after client-go's backoff, longer than a manager gives its
+// runnables, and the process would end with an error. After ctx none of them wakes anybody.
 func (w *nodeWatches) Start(ctx context.Context) error {
 	w.mu.Lock()
 	w.base = ctx
 	w.mu.Unlock()
 	<-ctx.Done()
-	w.running.Wait()
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (w *nodeWatches) Ensure(cluster types.NamespacedName, api kubernetes.Interf
 	w.forget(cluster)
 	ctx, stop := context.WithCancel(w.base)
 	w.watches[cluster] = nodeWatch{api: api, stop: stop}
-	w.running.Go(func() { w.run(ctx, cluster, api) })
+	go w.run(ctx, cluster, api)
 }
 
 // Forget ends the watch of a cluster that is gone.
