@@ -11,6 +11,7 @@ import (
 // TalosClusterParameters are what a user declares of a Talos cluster.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.secretsRef) == has(oldSelf.secretsRef) && (!has(self.secretsRef) || self.secretsRef == oldSelf.secretsRef)",messageExpression="'spec.forProvider.secretsRef is immutable and cannot become ' + (has(self.secretsRef) ? self.secretsRef.name + '/' + self.secretsRef.key : 'unset') + ': the PKI of a cluster is decided when the cluster is created; create another TalosCluster to use another one'",message="spec.forProvider.secretsRef is immutable: the PKI of a cluster is decided when the cluster is created; create another TalosCluster to use another one"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.network) || (has(self.network) && self.network == oldSelf.network)",message="spec.forProvider.network is immutable once set: Kubernetes cannot change its networks in place"
 type TalosClusterParameters struct {
 	// Endpoint is the https URL of the Kubernetes API of the cluster, as nodes and users reach it: a virtual IP, a load
 	// balancer or, for a single control plane, the machine itself. For example https://192.0.2.10:6443.
@@ -30,7 +31,6 @@ type TalosClusterParameters struct {
 
 	// Network of the cluster. Immutable once set: Kubernetes cannot change it in place.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.forProvider.network is immutable: Kubernetes cannot change its networks in place"
 	Network *ClusterNetwork `json:"network,omitempty"`
 
 	// CertSANs are further names and addresses that the Kubernetes API and Talos API certificates are valid for.

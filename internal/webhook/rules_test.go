@@ -139,6 +139,9 @@ func TestImmutable(t *testing.T) {
 			c.Spec.ForProvider.SecretsRef = &v1alpha1.SecretsBundleReference{Name: name}
 		}
 	}
+	network := func(c *v1alpha1.TalosCluster) {
+		c.Spec.ForProvider.Network = &v1alpha1.ClusterNetwork{DNSDomain: "cluster.local"}
+	}
 	cluster := func(o client.Object) *v1alpha1.TalosClusterParameters {
 		return &o.(*v1alpha1.TalosCluster).Spec.ForProvider
 	}
@@ -167,6 +170,20 @@ func TestImmutable(t *testing.T) {
 		},
 		"SecretsRefStays": {
 			object: newCluster(ns, "stays", 3, bundle("old-pki")),
+			change: func(o client.Object) { cluster(o).ControlPlane.Count = 5 },
+		},
+		"NetworkVanishes": {
+			object:  newCluster(ns, "network-vanishes", 3, network),
+			change:  func(o client.Object) { cluster(o).Network = nil },
+			refusal: []string{"spec.forProvider.network is immutable"},
+		},
+		"NetworkChanges": {
+			object:  newCluster(ns, "network-changes", 3, network),
+			change:  func(o client.Object) { cluster(o).Network.DNSDomain = "other.local" },
+			refusal: []string{"spec.forProvider.network is immutable"},
+		},
+		"NetworkStays": {
+			object: newCluster(ns, "network-stays", 3, network),
 			change: func(o client.Object) { cluster(o).ControlPlane.Count = 5 },
 		},
 		"RoleChanges": {
