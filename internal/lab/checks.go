@@ -190,6 +190,10 @@ func (d *Demo) deleteBelowCount(ctx context.Context) error {
 
 // remove deletes a machine and waits until its object is gone and the machine is blank.
 func (d *Demo) remove(ctx context.Context, name, simulated string) error {
+	before, err := d.seen(ctx, simulated)
+	if err != nil {
+		return err
+	}
 	if err := d.allow(ctx, "talosmachine", name); err != nil {
 		return err
 	}
@@ -197,7 +201,7 @@ func (d *Demo) remove(ctx context.Context, name, simulated string) error {
 		return err
 	}
 	last := ""
-	err := await(ctx, name+" is gone", patience, func(ctx context.Context) error {
+	err = await(ctx, name+" is gone", patience, func(ctx context.Context) error {
 		m, err := d.machine(ctx, name)
 		if errors.IsNotFound(err) {
 			return nil
@@ -215,16 +219,28 @@ func (d *Demo) remove(ctx context.Context, name, simulated string) error {
 	if err != nil {
 		return err
 	}
-	ms, err := d.lab.Fleet.Machines(ctx)
+	after, err := d.seen(ctx, simulated)
 	if err != nil {
 		return err
 	}
-	for _, m := range ms {
-		if m.Name == simulated && m.Stage != "maintenance" {
-			return fmt.Errorf("machine %s is in stage %s, not blank", simulated, m.Stage)
-		}
+	if after.Stage != "maintenance" || after.BootID == before.BootID {
+		return fmt.Errorf("machine %s is in stage %s of boot %s (it was %s in boot %s): it was not reset", simulated, after.Stage, after.BootID, before.Stage, before.BootID)
 	}
 	return nil
+}
+
+// seen is a machine as it is seen from outside of the product.
+func (d *Demo) seen(ctx context.Context, name string) (Machine, error) {
+	ms, err := d.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return Machine{}, err
+	}
+	for _, m := range ms {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return Machine{}, fmt.Errorf("the fleet has no machine %q", name)
 }
 
 func (d *Demo) removeWorker(ctx context.Context) error { return d.remove(ctx, "worker-1", "m4") }
