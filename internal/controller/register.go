@@ -127,7 +127,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	if err := taloscluster.Setup(mgr, taloscluster.Options{
-		Options: o.Options, Clock: o.Clock, Wait: o.Wait, Survey: surveyor, Gate: gate, Locks: locks, Connect: connector,
+		Options: o.Options, Clock: o.Clock, Wait: o.Wait, Survey: surveyor, Gate: gate, Connect: connector,
 	}); err != nil {
 		return err
 	}

@@ -29,25 +29,14 @@ type access struct{ *connect.Access }
 // Machine opens the Talos API of a machine of the cluster.
 func (a access) Machine(address string) act.Bootstrapper { return a.Access.Machine(address) }
 
-// locks are the locks of clusters behind the gate.
-type locks struct {
-	gate  *disruption.Gate
-	locks *clusterlock.Locks
-}
+// locks are the locks of clusters behind the gate. There is no other way to them from here.
+type locks struct{ *disruption.Gate }
 
 // Acquire never completes a transition: what ends one is the removal of a control plane.
 func (l locks) Acquire(ctx context.Context, cluster types.NamespacedName, h clusterlock.Holder) (Lock, error) {
-	held, err := l.gate.AcquireDisruptiveLock(ctx, cluster, h, false)
+	held, err := l.AcquireDisruptiveLock(ctx, cluster, h, false)
 	if err != nil {
 		return nil, err
 	}
 	return held, nil
-}
-
-func (l locks) Peek(ctx context.Context, cluster types.NamespacedName) (*clusterlock.Info, error) {
-	return l.locks.Peek(ctx, types.NamespacedName{Namespace: cluster.Namespace, Name: clusterlock.LeaseName(cluster.Name)})
-}
-
-func (l locks) Release(ctx context.Context, cluster types.NamespacedName, h clusterlock.Holder) error {
-	return l.gate.Release(ctx, cluster, h)
 }

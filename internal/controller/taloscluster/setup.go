@@ -26,7 +26,6 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/act"
-	"github.com/maesh/provider-ichor/internal/clusterlock"
 	"github.com/maesh/provider-ichor/internal/connect"
 	"github.com/maesh/provider-ichor/internal/controller/waiting"
 	"github.com/maesh/provider-ichor/internal/disruption"
@@ -43,9 +42,8 @@ type Options struct {
 	Wait time.Duration
 	// Survey reads what is decided on.
 	Survey *survey.Surveyor
-	// Gate to the locks of clusters, and the locks themselves to look at.
-	Gate  *disruption.Gate
-	Locks *clusterlock.Locks
+	// Gate to the locks of clusters.
+	Gate *disruption.Gate
 	// Connect opens clusters.
 	Connect *connect.Connector
 }
@@ -63,7 +61,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			uncached: mgr.GetAPIReader(),
 			keeper:   &keeper{kube: mgr.GetClient(), uncached: mgr.GetAPIReader()},
 			survey:   o.Survey,
-			locks:    locks{gate: o.Gate, locks: o.Locks},
+			locks:    locks{o.Gate},
 			actor:    act.New(mgr.GetClient(), o.Clock, act.NewBackground()),
 			clock:    o.Clock,
 			record:   record,

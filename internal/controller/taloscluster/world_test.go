@@ -110,7 +110,7 @@ func (w *world) reconciler() reconcile.Reconciler {
 		with: external{
 			kube: w.api, uncached: w.api, keeper: &keeper{kube: w.api, uncached: w.api},
 			survey: w,
-			locks:  locks{gate: disruption.NewGate(all, w.api), locks: all},
+			locks:  locks{disruption.NewGate(all, w.api)},
 			actor:  act.New(w.api, w.clock, nil),
 			clock:  w.clock, record: record, hints: hints,
 		},
