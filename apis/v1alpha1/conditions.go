@@ -40,8 +40,8 @@ const (
 	ReasonEtcdAllHealthy xpv2.ConditionReason = "AllMembersHealthy"
 	// ReasonEtcdDegraded means that etcd has quorum and that at least one member is a learner, unhealthy or alarmed.
 	ReasonEtcdDegraded xpv2.ConditionReason = "Degraded"
-	// ReasonEtcdQuorumLost means that too few healthy voters answer to form a quorum.
-	ReasonEtcdQuorumLost xpv2.ConditionReason = "QuorumLost"
+	// ReasonQuorumLost means that too few healthy voters answer to form a quorum. It is a reason of Ready, too.
+	ReasonQuorumLost xpv2.ConditionReason = "QuorumLost"
 	// ReasonEtcdNotBootstrapped means that etcd was not bootstrapped yet.
 	ReasonEtcdNotBootstrapped xpv2.ConditionReason = "NotBootstrapped"
 	// ReasonEtcdUnknown means that no control plane told the state of etcd.
@@ -65,8 +65,6 @@ const (
 	ReasonAwaitingMembers xpv2.ConditionReason = "AwaitingMembers"
 	// ReasonAPIUnavailable means that the Kubernetes API of the cluster does not answer.
 	ReasonAPIUnavailable xpv2.ConditionReason = "APIUnavailable"
-	// ReasonQuorumLost means that etcd of the cluster has lost its quorum.
-	ReasonQuorumLost xpv2.ConditionReason = "QuorumLost"
 )
 
 // Reasons of Reachable.
@@ -83,8 +81,6 @@ const (
 	ReasonIdentityMismatch xpv2.ConditionReason = "IdentityMismatch"
 	// ReasonDuplicateUUID means that two TalosMachines are the same machine by SMBIOS UUID. Both are blocked.
 	ReasonDuplicateUUID xpv2.ConditionReason = "DuplicateUUID"
-	// ReasonDuplicateAddress means that two TalosMachines name the same address. Both are blocked.
-	ReasonDuplicateAddress xpv2.ConditionReason = "DuplicateAddress"
 	// ReasonFingerprintMismatch means that the maintenance certificate is not the pinned one.
 	ReasonFingerprintMismatch xpv2.ConditionReason = "FingerprintMismatch"
 	// ReasonClockSkew means that the machine refuses our client certificate because of its validity period.

@@ -45,6 +45,8 @@ const (
 	ReasonHeld xpv2.ConditionReason = "Held"
 	// ReasonWaitingForAbsence means that etcd has removed the member and that a voter still lists it.
 	ReasonWaitingForAbsence xpv2.ConditionReason = "WaitingForAbsence"
+	// ReasonMachineBusy means that the machine is rebooting, upgrading or the like, and would refuse what comes next.
+	ReasonMachineBusy xpv2.ConditionReason = "MachineBusy"
 	// ReasonWaitingForReset means that a reset was sent, or cannot be yet, and that the machine is not blank yet.
 	ReasonWaitingForReset xpv2.ConditionReason = "WaitingForReset"
 	// ReasonMachineUnreachable means that the machine does not answer.

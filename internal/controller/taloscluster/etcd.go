@@ -82,7 +82,7 @@ func (h *etcdHealth) judge(f facts.Cluster) {
 	count := fmt.Sprintf("%d of %d voters are healthy", h.healthy, h.voters)
 	switch {
 	case !h.hasLeader && h.healthy < quorum.Majority(h.voters):
-		h.reason = v1alpha1.ReasonEtcdQuorumLost
+		h.reason = v1alpha1.ReasonQuorumLost
 		h.message = fmt.Sprintf("Etcd has no leader: %s, %d are needed", count, quorum.Majority(h.voters))
 	case len(troubles) > 0:
 		h.reason, h.message = v1alpha1.ReasonEtcdDegraded, sentence(count, troubles)

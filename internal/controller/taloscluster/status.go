@@ -104,7 +104,7 @@ func ready(f facts.Cluster, h etcdHealth) xpv2.Condition {
 		return condition(xpv2.TypeReady, corev1.ConditionFalse, r, message)
 	}
 	switch {
-	case h.reason == v1alpha1.ReasonEtcdQuorumLost:
+	case h.reason == v1alpha1.ReasonQuorumLost:
 		return no(v1alpha1.ReasonQuorumLost, h.message)
 	case h.voters == unknownCount:
 		return no(v1alpha1.ReasonEtcdUnknown, h.message)

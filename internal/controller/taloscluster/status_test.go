@@ -115,7 +115,7 @@ func TestConditions(t *testing.T) {
 			reason: "Members without a leader have lost their quorum.",
 			facts:  controlPlanes(3, silent(1), silent(2), leaderless),
 			want: want{
-				Ready: v1alpha1.ReasonQuorumLost, EtcdHealthy: v1alpha1.ReasonEtcdQuorumLost, Transitioning: v1alpha1.ReasonStableControlPlaneCount,
+				Ready: v1alpha1.ReasonQuorumLost, EtcdHealthy: v1alpha1.ReasonQuorumLost, Transitioning: v1alpha1.ReasonStableControlPlaneCount,
 				Message: "Etcd has no leader: 0 of 3 voters are healthy, 2 are needed", Voters: 3, Healthy: 0,
 			},
 		},
