@@ -54,7 +54,7 @@ type published struct {
 func talosEndpoints(f facts.Cluster) []string {
 	var addresses []string
 	for _, m := range f.Machines {
-		if isControlPlane(m) {
+		if m.IsApprovedControlPlane() {
 			addresses = append(addresses, m.Address)
 		}
 	}

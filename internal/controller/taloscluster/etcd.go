@@ -131,7 +131,7 @@ func neverBootstrapped(f facts.Cluster) bool {
 		return false
 	}
 	return !slices.ContainsFunc(f.Machines, func(m facts.Machine) bool {
-		return isControlPlane(m) && !m.Live.IsKnown()
+		return m.IsApprovedControlPlane() && !m.Live.IsKnown()
 	})
 }
 
@@ -139,7 +139,7 @@ func neverBootstrapped(f facts.Cluster) bool {
 func whySilent(f facts.Cluster) string {
 	var why []string
 	for _, m := range f.Machines {
-		if isControlPlane(m) && !m.Live.IsKnown() {
+		if m.IsApprovedControlPlane() && !m.Live.IsKnown() {
 			why = append(why, m.Name+": "+m.Live.Why())
 		}
 	}
@@ -147,11 +147,6 @@ func whySilent(f facts.Cluster) string {
 		return ""
 	}
 	return ": " + strings.Join(why, "; ")
-}
-
-// isControlPlane tells whether a machine is an approved control plane whose removal is not completed.
-func isControlPlane(m facts.Machine) bool {
-	return m.Role == facts.ControlPlane && m.Approved && !m.Removed
 }
 
 // listed returns the members of etcd in the order of their IDs: every member that any member lists, since a member that

@@ -130,7 +130,7 @@ func choose(f facts.Cluster, planes []facts.Machine) Decision {
 func controlPlanes(f facts.Cluster) []facts.Machine {
 	var planes []facts.Machine
 	for _, m := range f.Machines {
-		if m.Role == facts.ControlPlane && m.Approved && !m.Removed {
+		if m.IsApprovedControlPlane() {
 			planes = append(planes, m)
 		}
 	}

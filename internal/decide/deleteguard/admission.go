@@ -59,7 +59,7 @@ func CheckAdmission(f facts.Cluster, t facts.MachineID) *Refusal {
 	if r := CheckDelete("TalosMachine", m.Name, m.AllowDelete); r != nil {
 		return r
 	}
-	if m.Role != facts.ControlPlane || !m.Approved || m.Removed {
+	if !m.IsApprovedControlPlane() {
 		return nil
 	}
 	n := f.ApprovedControlPlanes()

@@ -201,12 +201,18 @@ func (c Cluster) Machine(id MachineID) (Machine, bool) {
 	return Machine{}, false
 }
 
-// ApprovedControlPlanes returns how many approved control planes the cluster has. One that is being deleted counts until
-// it is gone; one whose removal was completed does not.
+// IsApprovedControlPlane tells whether the machine counts as a control plane. One that is being deleted counts until it is
+// gone; one whose removal was completed does not. It is the only place that says so: whoever counted otherwise would let
+// through, or park, what the gate does not.
+func (m Machine) IsApprovedControlPlane() bool {
+	return m.Role == ControlPlane && m.Approved && !m.Removed
+}
+
+// ApprovedControlPlanes returns how many approved control planes the cluster has.
 func (c Cluster) ApprovedControlPlanes() int {
 	n := 0
 	for _, m := range c.Machines {
-		if m.Role == ControlPlane && m.Approved && !m.Removed {
+		if m.IsApprovedControlPlane() {
 			n++
 		}
 	}

@@ -172,7 +172,7 @@ func NeverBegun(f facts.Cluster) bool {
 	}
 	return !slices.ContainsFunc(f.Machines, func(m facts.Machine) bool {
 		live, answered := m.Live.Get()
-		return isControlPlane(m) && (!answered || MayHaveData(live))
+		return m.IsApprovedControlPlane() && (!answered || MayHaveData(live))
 	})
 }
 
@@ -180,12 +180,8 @@ func NeverBegun(f facts.Cluster) bool {
 // be one.
 func Begun(f facts.Cluster) bool {
 	return len(f.Etcd.Views) > 0 || slices.ContainsFunc(f.Machines, func(m facts.Machine) bool {
-		return isControlPlane(m) && len(IDs(m)) > 0
+		return m.IsApprovedControlPlane() && len(IDs(m)) > 0
 	})
-}
-
-func isControlPlane(m facts.Machine) bool {
-	return m.Role == facts.ControlPlane && m.Approved && !m.Removed
 }
 
 // MayHaveData tells whether a control plane may have data of etcd. One that waits for its etcd to be begun prepares; every
