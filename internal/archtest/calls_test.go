@@ -95,8 +95,10 @@ var otherSide = []string{"internal/simulator", "internal/lab", "cmd/talossim", "
 // wrongCalls finds uses of guarded functions elsewhere than in the one function that the tables name. Functions are told
 // by their types, so another name, a method value or an embedded interface hides nothing.
 func wrongCalls(t *tree) []problem {
-	return t.wrongCalls(slices.Concat(reads, writes, steps, proofs, counts))
+	return t.wrongCalls(calls())
 }
+
+func calls() []row { return slices.Concat(reads, writes, steps, proofs, counts) }
 
 func (t *tree) wrongCalls(rows []row) []problem {
 	allowed := map[string][]string{}

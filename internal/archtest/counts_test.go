@@ -13,7 +13,9 @@ var tellers = []string{"apis/v1alpha1.TalosMachine.IsApprovedControlPlane", "int
 // wrongCounts finds functions that tell by themselves which machines count as control planes: those that read both whether
 // a machine is approved and whether it is a control plane. Two ways to count are two opinions about quorum. It is a guess by
 // what a function reads, so it misses one that is spread over functions.
-func wrongCounts(t *tree) []problem {
+func wrongCounts(t *tree) []problem { return t.wrongCounts(tellers) }
+
+func (t *tree) wrongCounts(tellers []string) []problem {
 	var found []problem
 	seen := map[string]bool{}
 	for _, p := range t.product() {

@@ -15,7 +15,9 @@ var declared = map[string]string{
 
 // wrongInterfaces finds interfaces that declare a method which disturbs or destroys: a machine or a lock that is assigned to
 // one could be called through it, unseen by wrongCalls. Only act declares them, one a step, and demands the proofs.
-func wrongInterfaces(t *tree) []problem {
+func wrongInterfaces(t *tree) []problem { return t.wrongInterfaces(declared) }
+
+func (t *tree) wrongInterfaces(declared map[string]string) []problem {
 	unseen := maps.Clone(declared)
 	forbidden := doors()
 	forbidden["Acquire"] = true

@@ -121,7 +121,9 @@ func both(a, b map[string]string) map[string]string {
 }
 
 // wrongLayout finds imports that the layout does not have, and lines of the layout that say nothing of the tree.
-func wrongLayout(t *tree) []problem {
+func wrongLayout(t *tree) []problem { return t.wrongLayout(layout) }
+
+func (t *tree) wrongLayout(layout map[string]layer) []problem {
 	var found []problem
 	unseen := map[string]bool{}
 	for pkg, l := range layout {

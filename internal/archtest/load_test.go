@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/tools/go/packages"
@@ -36,6 +37,21 @@ type file struct {
 	generated bool
 	test      bool
 	syntax    *ast.File
+}
+
+var (
+	product     *tree
+	loadProduct sync.Once
+)
+
+// asIs is the tree as it is. It is read once for all tests.
+func asIs(t *testing.T) *tree {
+	t.Helper()
+	loadProduct.Do(func() { product = load(t, nil) })
+	if product == nil {
+		t.Fatal("the tree could not be loaded")
+	}
+	return product
 }
 
 // load reads the tree, with the given files laid over it.

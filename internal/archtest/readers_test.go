@@ -22,12 +22,14 @@ var cached = map[string]string{
 // wrongReaders finds values that become a client.Reader in the product and do not come from GetAPIReader. The type is the
 // promise: what decides reads through a client.Reader, and a cached read may lag behind a decision that was just made. So
 // nothing else, a client least of all, may be converted to one, in whatever way it is handed on.
-func wrongReaders(t *tree) []problem {
+func wrongReaders(t *tree) []problem { return t.wrongReaders(cached) }
+
+func (t *tree) wrongReaders(cached map[string]string) []problem {
 	var found []problem
 	seen := 0
 	unseen := maps.Clone(cached)
 	for _, p := range t.product() {
-		c := readers{tree: t, pkg: p, unseen: unseen}
+		c := readers{tree: t, pkg: p, cached: cached, unseen: unseen}
 		for _, syntax := range p.Syntax {
 			ast.PreorderStack(syntax, nil, c.visit)
 		}
@@ -47,8 +49,8 @@ type readers struct {
 	tree  *tree
 	pkg   *packages.Package
 	found []problem
-	// unseen are the functions of cached that nothing called yet.
-	unseen map[string]string
+	// cached are the functions that may be given anything, unseen those of them that nothing called yet.
+	cached, unseen map[string]string
 	// seen counts the calls of GetAPIReader.
 	seen int
 }
@@ -102,7 +104,7 @@ func (c *readers) call(n *ast.CallExpr) {
 	if f != nil && f.Pkg() != nil && !within(f.Pkg().Path(), module) {
 		return // What others read is not what decides.
 	}
-	if f != nil && cached[name(f)] != "" {
+	if f != nil && c.cached[name(f)] != "" {
 		delete(c.unseen, name(f))
 		return
 	}

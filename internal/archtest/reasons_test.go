@@ -34,7 +34,7 @@ func wrongReasons(t *tree) []problem {
 			if !ok || c.Parent() != p.Types.Scope() {
 				continue
 			}
-			value := ""
+			var value string
 			switch typ := types.TypeString(c.Type(), nil); {
 			case shown[typ]:
 				value = constant.StringVal(c.Val())
