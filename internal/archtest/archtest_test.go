@@ -25,6 +25,7 @@ var checks = map[string]func(*tree) []problem{
 	"imports":    wrongTestImports,
 	"interfaces": wrongInterfaces,
 	"layout":     wrongLayout,
+	"proofs":     unprovenSteps,
 	"readers":    wrongReaders,
 	"reasons":    wrongReasons,
 }

@@ -98,6 +98,7 @@ func wrongCalls(t *tree) []problem {
 	return t.wrongCalls(calls())
 }
 
+// calls are all the tables.
 func calls() []row { return slices.Concat(reads, writes, steps, proofs, counts) }
 
 func (t *tree) wrongCalls(rows []row) []problem {
