@@ -12,9 +12,8 @@ import (
 	"sync"
 
 	"github.com/siderolabs/crypto/x509"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/maesh/provider-ichor/internal/simulator/workload"
 )

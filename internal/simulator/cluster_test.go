@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeclient "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
-	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 )

@@ -3,9 +3,8 @@ package simulator
 import (
 	"context"
 
-	"google.golang.org/protobuf/types/known/emptypb"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // The etcd calls of the Talos API: each is for control planes only and is answered by the machine's etcd service.

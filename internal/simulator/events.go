@@ -11,10 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 const (

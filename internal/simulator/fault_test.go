@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/safe"
-	"google.golang.org/grpc/codes"
-
 	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"google.golang.org/grpc/codes"
 )
 
 func TestFaultTable(t *testing.T) {

@@ -3,13 +3,12 @@ package simulator
 import (
 	"fmt"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that frameCodec falls back to
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/common"
 )
 
 // A frame is a message that is passed on without being understood.

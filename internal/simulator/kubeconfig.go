@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/siderolabs/talos/pkg/machinery/config"
 )
 
 // adminKubeconfig makes what `talosctl kubeconfig` fetches: a new administrator's certificate and the declared endpoint.

@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 // Values of RestartEvent.cmd: Linux's reboot commands.

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"google.golang.org/grpc/codes"
 )
 
 const newInstaller = "ghcr.io/siderolabs/installer:v1.13.10"

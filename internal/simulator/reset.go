@@ -9,7 +9,6 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/google/uuid"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 )

@@ -2,7 +2,6 @@ package simulator
 
 import (
 	"github.com/cosi-project/runtime/pkg/resource"
-
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"

@@ -2,7 +2,6 @@ package simulator
 
 import (
 	"github.com/cosi-project/runtime/pkg/resource/meta"
-
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"

@@ -4,13 +4,12 @@ import (
 	"context"
 	"slices"
 
+	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-
-	"github.com/siderolabs/talos/pkg/machinery/role"
 )
 
 // rolesMetadataKey carries the caller's roles from one machine's API to another's.

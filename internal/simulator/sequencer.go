@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/protobuf/proto"
 )
 
 // A sequence is one of the long procedures of which a machine runs at most one at a time.

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 // States of a service, by the names that ServiceList gives them.

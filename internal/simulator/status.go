@@ -7,11 +7,10 @@ import (
 	"strings"
 
 	"github.com/cosi-project/runtime/pkg/safe"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/protobuf/proto"
 )
 
 func (s *system) currentStage() runtime.MachineStage {

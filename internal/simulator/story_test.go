@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"google.golang.org/grpc/codes"
 )
 
 // TestFromBlankToRunning is the life of a machine from its first boot to a node that is ready, through the real client.

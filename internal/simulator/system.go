@@ -11,13 +11,12 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/google/uuid"
-	"golang.org/x/mod/semver"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"golang.org/x/mod/semver"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // An endKind says how a boot ended.

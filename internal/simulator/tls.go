@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
-
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 )

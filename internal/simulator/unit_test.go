@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestTakeovers goes through every pair of sequences: who may take over whom.

@@ -16,10 +16,9 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/types/known/emptypb"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 const (

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/emptypb"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 func TestMembershipGrowsAndShrinks(t *testing.T) {

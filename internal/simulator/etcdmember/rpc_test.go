@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
-
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 // wantError checks an error as a caller of the Talos API sees it.
