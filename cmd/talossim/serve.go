@@ -53,7 +53,7 @@ func (s *serve) run(ctx context.Context, address string, stdout, stderr io.Write
 	if err != nil {
 		return err
 	}
-	listener, err := listenLoopback(address)
+	listener, err := listenLoopback(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *serve) options(ctx context.Context, stderr io.Writer) (simulator.Option
 	return opts, nil
 }
 
-func listenLoopback(address string) (net.Listener, error) {
+func listenLoopback(ctx context.Context, address string) (net.Listener, error) {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read --control: %w", err)
@@ -105,7 +105,7 @@ func listenLoopback(address string) (net.Listener, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("--control is %q, it must be a loopback address", address)
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for control: %w", err)
 	}

@@ -120,7 +120,7 @@ func (d *Demo) comesUp(ctx context.Context) error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("Bootstrap was sent %d times", n) //nolint:staticcheck,revive // the name of a call
+		return fmt.Errorf("Bootstrap was sent %d times", n) //nolint:staticcheck // the name of a call
 	}
 	return nil
 }

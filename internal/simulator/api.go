@@ -45,7 +45,7 @@ type api struct {
 	since  time.Time
 	server *grpc.Server
 	gate   *gate
-	ctx    context.Context // ends when the API begins to stop; streams end with it
+	ctx    context.Context //nolint:containedctx // ends when the API begins to stop; streams end with it
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -101,7 +101,7 @@ func (a *api) register() {
 // stop closes the port at once, ends the streams and gives unary calls a moment to finish.
 func (a *api) stop() {
 	a.cancel()
-	a.gate.Close()
+	_ = a.gate.Close()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -121,7 +121,7 @@ func (a *api) stop() {
 // kill drops everything, as a loss of power does.
 func (a *api) kill() {
 	a.cancel()
-	a.gate.Close()
+	_ = a.gate.Close()
 	a.gate.dropConnections()
 	a.server.Stop()
 	<-a.done

@@ -134,9 +134,9 @@ func (s *system) plan(in *machine.ApplyConfigurationRequest, cfg config.Provider
 	if maintenance && mode == machine.ApplyConfigurationRequest_REBOOT {
 		mode = machine.ApplyConfigurationRequest_NO_REBOOT
 	}
-	var immediate error
+	var reason string // why it cannot be without a reboot
 	if !maintenance {
-		immediate = immediately(s.activeConfig(), cfg)
+		reason = whyReboot(s.activeConfig(), cfg)
 	}
 	switch mode {
 	case machine.ApplyConfigurationRequest_REBOOT:
@@ -144,13 +144,13 @@ func (s *system) plan(in *machine.ApplyConfigurationRequest, cfg config.Provider
 	case machine.ApplyConfigurationRequest_STAGED:
 		return applyPlan{mode, textStaged, textStaged}, nil
 	case machine.ApplyConfigurationRequest_AUTO:
-		if immediate != nil {
-			return applyPlan{machine.ApplyConfigurationRequest_REBOOT, textReboot, textReboot + ": " + immediate.Error()}, nil
+		if reason != "" {
+			return applyPlan{machine.ApplyConfigurationRequest_REBOOT, textReboot, textReboot + ": " + reason}, nil
 		}
 		return applyPlan{machine.ApplyConfigurationRequest_NO_REBOOT, textNoReboot, textNoReboot}, nil
 	case machine.ApplyConfigurationRequest_NO_REBOOT, machine.ApplyConfigurationRequest_TRY:
-		if immediate != nil {
-			return applyPlan{}, status.Error(codes.InvalidArgument, immediate.Error())
+		if reason != "" {
+			return applyPlan{}, status.Error(codes.InvalidArgument, reason)
 		}
 		p := applyPlan{mode, textNoReboot, textNoReboot}
 		if mode == machine.ApplyConfigurationRequest_TRY {
@@ -239,28 +239,28 @@ func (s *system) cancelRollback() {
 	}
 }
 
-// immediately returns why a change of the v1alpha1 document needs a reboot, or nil. Other documents never do.
-func immediately(current, next config.Provider) error {
+// whyReboot returns why a change of the v1alpha1 document needs a reboot, or nothing. Other documents never do.
+func whyReboot(current, next config.Provider) string {
 	if current == nil {
-		return errors.New("no current config")
+		return "no current config"
 	}
 	was, will := current.RawV1Alpha1(), next.RawV1Alpha1()
 	if was == nil {
-		return errors.New("current config is not v1alpha1")
+		return "current config is not v1alpha1"
 	}
 	if will == nil {
-		return errors.New("new config is not v1alpha1")
+		return "new config is not v1alpha1"
 	}
 	rest := will.DeepCopy()
 	ignoreImmediate(rest, was)
 	if reflect.DeepEqual(was, rest) {
-		return nil
+		return ""
 	}
 	diff, err := configdiff.DiffConfigs(container.NewV1Alpha1(was), container.NewV1Alpha1(rest))
 	if err != nil {
-		return fmt.Errorf("error calculating diff: %w", err)
+		return "error calculating diff: " + err.Error()
 	}
-	return fmt.Errorf("this config change can't be applied in immediate mode\ndiff:\n%s", diff)
+	return "this config change can't be applied in immediate mode\ndiff:\n" + diff
 }
 
 // immediateFields are the fields of `machine` that take effect without a reboot; debug and all of `cluster` do as well.

@@ -62,7 +62,7 @@ func (r *eventRing) publish(actorID string, payload proto.Message) {
 // newID makes an identifier in xid's format: seconds, origin and counter in 20 characters that sort by time.
 func (r *eventRing) newID(now time.Time) string {
 	var b [12]byte
-	binary.BigEndian.PutUint32(b[:4], uint32(now.Unix())) //nolint:gosec // xid's own four bytes
+	binary.BigEndian.PutUint32(b[:4], uint32(now.Unix())) // xid's own four bytes
 	copy(b[4:9], r.origin[:])
 	r.counter++
 	b[9], b[10], b[11] = byte(r.counter>>16), byte(r.counter>>8), byte(r.counter)

@@ -115,10 +115,10 @@ func TestFaultsOfIdentity(t *testing.T) {
 		}
 		return x509.SPKIFingerprint(cert).String()
 	}
-	if fingerprint() != fingerprint() {
+	before := fingerprint()
+	if again := fingerprint(); again != before {
 		t.Error("the fingerprint changes within a boot")
 	}
-	before := fingerprint()
 	if err := errors.Join(m.SetFault(FaultFingerprintChange, true), m.SetFault(FaultDuplicateUUID, true)); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const bootIDPath = "/proc/sys/kernel/random/boot_id"
 
 // Read streams a file. Of the files of a real system there are those that clients are known to read.
 func (s *system) Read(in *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
-	content := ""
+	var content string
 	switch in.GetPath() {
 	case bootIDPath:
 		content = s.bootID + "\n"

@@ -3,7 +3,6 @@ package simulator
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -174,5 +173,5 @@ func newClient(t *testing.T, opts ...client.OptionFunc) *client.Client {
 
 func endpointOf(f *Fleet) string {
 	addr := f.opts.Subnet.Masked().Addr().Next().Next()
-	return fmt.Sprintf("https://%s:6443", addr)
+	return "https://" + net.JoinHostPort(addr.String(), "6443")
 }

@@ -289,7 +289,7 @@ func (a *api) forwardStream(ss *observedStream, method string, t targets) error 
 
 // unjoin takes a single error out of its wrapping, so that its status reaches the caller unchanged.
 func unjoin(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // looks at the wrapper itself
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // looks at the wrapper itself
 		if errs := joined.Unwrap(); len(errs) == 1 {
 			return errs[0]
 		}

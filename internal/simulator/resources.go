@@ -165,7 +165,7 @@ func (s *system) publishVolumes() {
 		modify(s, block.NewDiscoveredVolume(block.NamespaceName, filepath.Base(location)), func(r *block.DiscoveredVolume) {
 			spec := r.TypedSpec()
 			spec.DevPath, spec.Type, spec.Parent, spec.ParentDevPath = location, "partition", filepath.Base(disk), disk
-			spec.PartitionLabel, spec.PartitionIndex = label, uint(i+1) //nolint:gosec // at most six
+			spec.PartitionLabel, spec.PartitionIndex = label, uint(i+1) // at most six
 			spec.SetSize(s.partitionSize(label))
 		})
 	}

@@ -61,7 +61,7 @@ func (s *system) Upgrade(ctx context.Context, in *machine.UpgradeRequest) (*mach
 	}
 	version := imageVersion(in.GetImage(), "")
 	cfg := s.activeConfig()
-	if s.configured() && cfg.Machine().Type().IsControlPlane() && !in.GetForce() && !in.GetPreserve() { //nolint:staticcheck // the deprecated field still skips the checks
+	if s.configured() && cfg.Machine().Type().IsControlPlane() && !in.GetForce() && !in.GetPreserve() { // a deprecated field, but it still skips the checks
 		if err := s.checkEtcdForUpgrade(ctx); err != nil {
 			return nil, err
 		}

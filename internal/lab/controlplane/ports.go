@@ -33,7 +33,7 @@ func ReservePort() (*Port, error) {
 	const tries = 100
 	var last error
 	for range tries {
-		number := lowestPort + rand.IntN(highestPort-lowestPort+1) //nolint:gosec // any free port will do
+		number := lowestPort + rand.IntN(highestPort-lowestPort+1) // any free port will do
 		text := strconv.Itoa(number)
 		held, err := listen(net.JoinHostPort(reservations, text))
 		if err != nil {
@@ -48,7 +48,7 @@ func ReservePort() (*Port, error) {
 		if err := probe.Close(); err != nil {
 			return nil, errors.Join(err, held.Close())
 		}
-		return &Port{Number: uint16(number), held: held}, nil //nolint:gosec // between the two constants above
+		return &Port{Number: uint16(number), held: held}, nil // between the two constants above
 	}
 	return nil, fmt.Errorf("cannot find a free port in %d tries: %w", tries, last)
 }

@@ -102,7 +102,7 @@ func playParent(dir string) {
 }
 
 func TestChildrenDieWithTheirParent(t *testing.T) {
-	parent := exec.Command(os.Args[0]) //nolint:gosec // this very test binary
+	parent := exec.Command(os.Args[0]) // this very test binary
 	parent.Env = append(os.Environ(), orphanDir+"="+t.TempDir())
 	out, err := parent.StdoutPipe()
 	if err != nil {

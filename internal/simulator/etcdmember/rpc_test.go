@@ -170,7 +170,7 @@ func handshake(ctx context.Context, address string, config *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // only the handshake counts
+	defer conn.Close() // only the handshake counts
 	if _, err := conn.Write([]byte("GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (s *Service) EtcdSnapshot(_ *machine.EtcdSnapshotRequest, stream grpc.Serve
 			}
 		}
 		if readErr != nil {
-			return nil //nolint:nilerr // Talos swallows it, and callers must be ready for that
+			return nil // Talos swallows it, and callers must be ready for that
 		}
 	}
 	return nil
