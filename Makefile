@@ -8,6 +8,8 @@ GEN            = $(GO) tool -modfile=hack/tools/controller-gen/go.mod controller
 LINT           = $(GO) tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
 VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
 LDFLAGS        = -s -w -X github.com/maesh/provider-ichor/internal/version.Version=$(VERSION)
+# Where generated files and what go mod tidy writes lie. A kind that is new shows there as an untracked file, not as a difference.
+GENERATED      = apis package go.mod go.sum
 TEST_TIMEOUT  ?= 20m
 # Two cores run two test binaries at a time; more only makes real etcd members miss their heartbeats.
 TEST_PARALLEL ?= 2
@@ -45,4 +47,6 @@ generate: ## Regenerate deep copies and CRDs
 .PHONY: verify
 verify: generate ## Regenerate and tidy; fail if anything differs from what is committed
 	@$(GO) mod tidy
-	@git diff --exit-code -- apis package go.mod go.sum || { echo "verify: generated files or go.mod differ: run 'make generate' and 'go mod tidy' and commit"; exit 1; }
+	@git diff --exit-code -- $(GENERATED) || { echo "verify: what is generated differs: run 'make generate' and 'go mod tidy' and commit"; exit 1; }
+	@new=$$(git ls-files --others --exclude-standard -- $(GENERATED)); \
+		test -z "$$new" || { echo "verify: not under version control:" $$new; exit 1; }
