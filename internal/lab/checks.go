@@ -7,7 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -120,7 +120,7 @@ func (d *Demo) comesUp(ctx context.Context) error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("Bootstrap was sent %d times", n) //nolint:staticcheck // the name of a call
+		return fmt.Errorf("machines were sent %d calls of Bootstrap, not 1", n)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (d *Demo) remove(ctx context.Context, name, simulated string) error {
 	last := ""
 	err = await(ctx, name+" is gone", patience, func(ctx context.Context) error {
 		m, err := d.machine(ctx, name)
-		if errors.IsNotFound(err) {
+		if kerrors.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
@@ -288,7 +288,7 @@ func (d *Demo) teardown(ctx context.Context) error {
 		return err
 	}
 	return await(ctx, "every machine is blank and nothing remains", patience, func(ctx context.Context) error {
-		if c, err := d.cluster(ctx); !errors.IsNotFound(err) {
+		if c, err := d.cluster(ctx); !kerrors.IsNotFound(err) {
 			if err != nil {
 				return err
 			}

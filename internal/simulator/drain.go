@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgo "k8s.io/client-go/kubernetes"
@@ -45,7 +45,7 @@ func (s *system) drain(ctx context.Context) error {
 	defer cancel()
 	cordon := []byte(`{"spec":{"unschedulable":true}}`)
 	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, cordon, metav1.PatchOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
+		if kerrors.IsNotFound(err) {
 			return nil
 		}
 		return fmt.Errorf("cannot cordon node %q: %w", name, err)
@@ -77,7 +77,7 @@ func evictAll(ctx context.Context, client clientgo.Interface, node string) (left
 			continue
 		}
 		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}}
-		if e := client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction); e != nil && !apierrors.IsNotFound(e) {
+		if e := client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction); e != nil && !kerrors.IsNotFound(e) {
 			err = fmt.Errorf("cannot evict pod %q: %w", pod.Namespace+"/"+pod.Name, e)
 		}
 	}

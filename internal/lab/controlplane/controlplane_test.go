@@ -19,7 +19,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,7 +71,7 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 	within(t, "the namespace is gone", func() bool {
 		_, err := namespaces.Get(t.Context(), "mine", metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
+		return kerrors.IsNotFound(err)
 	})
 
 	children := childrenOf(t, os.Getpid())

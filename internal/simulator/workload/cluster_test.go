@@ -19,7 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -329,7 +329,7 @@ func deletedNodeStaysDeleted(t *testing.T, w *world) {
 	other.BootID, other.Labels = "fourth", map[string]string{"beat": "one"}
 	w.SetNode(other)
 	within(t, "the other kubelet has had its turn", func() bool { o, ok := w.Node("worker-2"); return ok && o.Labels["beat"] == "one" })
-	if _, err := w.client.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := w.client.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{}); !kerrors.IsNotFound(err) {
 		t.Errorf("a running kubelet brought its Node back: %v", err)
 	}
 
@@ -345,7 +345,7 @@ func otherMemberSameAPIServer(t *testing.T, w *world) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "over-the-other-member"}}
 	within(t, "the API writes again", func() bool {
 		_, err := w.client.CoreV1().ConfigMaps(ns).Create(t.Context(), object, metav1.CreateOptions{})
-		return err == nil || apierrors.IsAlreadyExists(err)
+		return err == nil || kerrors.IsAlreadyExists(err)
 	})
 	if after := w.apiServer(t); after != before || before == 0 {
 		t.Errorf("the API server was process %d and is %d", before, after)

@@ -9,7 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -26,10 +26,10 @@ type kubelet struct {
 func (s *session) attend(ctx context.Context, k kubelet) error {
 	node, err := s.nodes.Get(k.node.Name)
 	switch {
-	case apierrors.IsNotFound(err) && k.registered:
+	case kerrors.IsNotFound(err) && k.registered:
 		// Somebody deleted the Node. Only the next start of the kubelet registers it again.
 		return nil
-	case apierrors.IsNotFound(err):
+	case kerrors.IsNotFound(err):
 		if node, err = s.register(ctx, k.node); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (s *session) renewLease(ctx context.Context, node *corev1.Node) error {
 		return fmt.Errorf("cannot renew the lease: %w", err)
 	}
 	_, err = leases.Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) {
+	if kerrors.IsNotFound(err) {
 		holder, seconds := node.Name, int32(leaseSeconds)
 		_, err = leases.Create(ctx, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: node.Name, OwnerReferences: []metav1.OwnerReference{ownedByNode(node)}},

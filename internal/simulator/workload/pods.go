@@ -10,7 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,7 +83,7 @@ func (s *session) workPods(ctx context.Context) {
 // syncPod does what the pod's kubelet would do next. It returns when to look again, 0 if only a change gives a reason to.
 func (s *session) syncPod(ctx context.Context, key podKey) (again time.Duration, err error) {
 	pod, err := s.pods.Pods(key.namespace).Get(key.name)
-	if apierrors.IsNotFound(err) || (err == nil && pod.UID != key.uid) {
+	if kerrors.IsNotFound(err) || (err == nil && pod.UID != key.uid) {
 		delete(s.ending, key)
 		return 0, nil
 	}
@@ -127,7 +127,7 @@ func (s *session) endPod(ctx context.Context, pod *corev1.Pod) (again time.Durat
 		GracePeriodSeconds: &immediately,
 		Preconditions:      &metav1.Preconditions{UID: &pod.UID},
 	})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err != nil && !kerrors.IsNotFound(err) && !kerrors.IsConflict(err) {
 		return 0, fmt.Errorf("cannot end the pod: %w", err)
 	}
 	return 0, nil

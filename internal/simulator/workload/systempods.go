@@ -6,7 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
@@ -22,7 +22,7 @@ func (s *session) mirrorStaticPods(ctx context.Context, n Node, node *corev1.Nod
 			continue
 		}
 		_, err := s.c.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
+		if err != nil && !kerrors.IsAlreadyExists(err) {
 			return fmt.Errorf("cannot mirror static pod %q: %w", pod.Name, err)
 		}
 	}
@@ -59,11 +59,11 @@ var everything = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 func install(ctx context.Context, client kubernetes.Interface) error {
 	apps := client.AppsV1()
 	_, err := apps.DaemonSets(metav1.NamespaceSystem).Create(ctx, kubeProxy(), metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !kerrors.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot install kube-proxy: %w", err)
 	}
 	_, err = apps.Deployments(metav1.NamespaceSystem).Create(ctx, coreDNS(), metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !kerrors.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot install CoreDNS: %w", err)
 	}
 	return nil
