@@ -223,7 +223,7 @@ func TestCatalogueIsPinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := builder{root: root}
-	for _, tool := range []Tool{KubeAPIServer, KubeControllerManager, KubeScheduler, Kubectl, Etcd} {
+	for _, tool := range []Tool{KubeAPIServer, KubeControllerManager, KubeScheduler, Kubectl, Etcd, Crossplane, CrossplaneCLI} {
 		version, flags, err := b.pins(tool)
 		if err != nil {
 			t.Errorf("%s: %v", tool.Name, err)

@@ -31,6 +31,11 @@ var (
 	KubeScheduler         = kubernetes("kube-scheduler", "about 1 minute")
 	Kubectl               = kubernetes("kubectl", "about 1 minute")
 	Etcd                  = Tool{Name: "etcd", Dir: "hack/tools/etcd", Package: "go.etcd.io/etcd/server/v3", Module: "go.etcd.io/etcd/server/v3", Size: "about 1 minute"}
+
+	// Crossplane is Crossplane's core, and CrossplaneCLI the program that people run: it builds, validates and renders. They
+	// bear the same name upstream, and each needs a Crossplane runtime of its own.
+	Crossplane    = crossplane("crossplane", "hack/tools/crossplane", "github.com/crossplane/crossplane/v2", "about 2 minutes")
+	CrossplaneCLI = crossplane("crossplane-cli", "hack/tools/crossplane-cli", "github.com/crossplane/cli/v2", "about 3 minutes")
 )
 
 // Own is the command of this module that lies in cmd/<name>.
@@ -47,6 +52,16 @@ func kubernetes(name, size string) Tool {
 		LDFlags: kubernetesVersion,
 		Size:    size,
 	}
+}
+
+func crossplane(name, dir, module, size string) Tool {
+	return Tool{Name: name, Dir: dir, Package: module + "/cmd/crossplane", Module: module, LDFlags: crossplaneVersion, Size: size}
+}
+
+// crossplaneVersion stamps the version into a program of Crossplane. Without it, core has no version to hold against the one
+// that a package asks for.
+func crossplaneVersion(version string) []string {
+	return []string{"-X github.com/crossplane/crossplane-runtime/v2/pkg/version.version=" + version}
 }
 
 // kubernetesVersion stamps the version into a Kubernetes program. Without it the program calls itself v0.0.0-master and
