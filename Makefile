@@ -40,9 +40,10 @@ lint: ## Lint
 	@$(LINT) run ./...
 
 .PHONY: generate
-generate: ## Regenerate deep copies and CRDs
+generate: ## Regenerate deep copies, CRDs and the reference of reasons
 	@rm -rf package/crds
 	@$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./apis/... crd:crdVersions=v1 output:crd:artifacts:config=package/crds
+	@$(GO) run ./hack/reference
 
 .PHONY: verify
 verify: generate ## Regenerate and tidy; fail if anything differs from what is committed
