@@ -78,7 +78,7 @@ func writeConstants(w io.Writer, files []*ast.File) error {
 				fmt.Fprintf(w, "%s\n\n", inWords(rest))
 			}
 			for _, s := range block.Specs {
-				v := s.(*ast.ValueSpec) //nolint:errcheck,forcetypeassert // A const block holds nothing else.
+				v := s.(*ast.ValueSpec) // A const block holds nothing else.
 				if v.Doc == nil {
 					return fmt.Errorf("the constant %s has no comment", v.Names[0].Name)
 				}
