@@ -112,6 +112,7 @@ var layout = map[string]layer{
 	"cmd/talossim":                  {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
 
 	"internal/archtest": {},
+	"hack/reference":    {},
 }
 
 func both(a, b map[string]string) map[string]string {
