@@ -5,6 +5,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/maesh/provider-ichor/internal/controller/waiting"
 	"github.com/maesh/provider-ichor/internal/version"
 )
 
@@ -19,6 +20,7 @@ type flags struct {
 	maxReconcileRate int
 	sync             time.Duration
 	poll             time.Duration
+	wait             time.Duration
 	pollStateMetric  time.Duration
 
 	webhookCertDir string
@@ -41,6 +43,7 @@ func parse(args []string, lookup func(string) string) (*flags, error) {
 	app.Flag("leader-election", "Let one replica at a time work. Crossplane runs two while it upgrades a provider.").Short('l').Default("true").Envar("LEADER_ELECTION").BoolVar(&f.leaderElection)
 	app.Flag("sync", "How often every object is looked at even though nothing changed it.").Short('s').Default("1h").DurationVar(&f.sync)
 	app.Flag("poll", "How often each cluster and each machine is looked at.").Default("1m").DurationVar(&f.poll)
+	app.Flag("wait", "How soon a removal or a reboot that waits for something is looked at again.").Default(waiting.Interval.String()).DurationVar(&f.wait)
 	app.Flag("poll-state-metric", "How often the metrics of the states of managed resources are counted.").Default("30s").DurationVar(&f.pollStateMetric)
 	app.Flag("max-reconcile-rate", "How many passes may begin each second, and how many of one kind may run at once.").Default("10").IntVar(&f.maxReconcileRate)
 	app.Flag("webhook-cert-dir", "Directory with tls.crt and tls.key for the webhooks, which are served only if it is given. Without it, $WEBHOOK_TLS_CERT_DIR or $TLS_SERVER_CERTS_DIR is used.").StringVar(&f.webhookCertDir)

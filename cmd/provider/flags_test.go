@@ -10,8 +10,8 @@ import (
 func TestParse(t *testing.T) {
 	defaults := func(changes ...func(*flags)) *flags {
 		f := &flags{
-			leaderElection: true, maxReconcileRate: 10, sync: time.Hour, poll: time.Minute, pollStateMetric: 30 * time.Second,
-			webhookPort: 9443, metricsAddress: ":8080", healthAddress: ":8081",
+			leaderElection: true, maxReconcileRate: 10, sync: time.Hour, poll: time.Minute, wait: 15 * time.Second,
+			pollStateMetric: 30 * time.Second, webhookPort: 9443, metricsAddress: ":8080", healthAddress: ":8081",
 		}
 		for _, change := range changes {
 			change(f)
@@ -41,10 +41,10 @@ func TestParse(t *testing.T) {
 		},
 		"FlagFirst": {
 			reason: "A flag goes before the environment.",
-			args:   []string{"--webhook-cert-dir=/tls/flag", "--no-leader-election", "--poll=10s"},
+			args:   []string{"--webhook-cert-dir=/tls/flag", "--no-leader-election", "--poll=10s", "--wait=3s"},
 			env:    map[string]string{"WEBHOOK_TLS_CERT_DIR": "/tls/webhook", "LEADER_ELECTION": "true", "PROVIDER_ICHOR_POLL": "20s"},
 			want: defaults(func(f *flags) {
-				f.webhookCertDir, f.leaderElection, f.poll = "/tls/flag", false, 10*time.Second
+				f.webhookCertDir, f.leaderElection, f.poll, f.wait = "/tls/flag", false, 10*time.Second, 3*time.Second
 			}),
 		},
 		"AnyFlagFromTheEnvironment": {

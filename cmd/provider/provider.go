@@ -140,6 +140,7 @@ func controllerOptions(f *flags, log logging.Logger) (controller.Options, error)
 			},
 		},
 		Clock: clock.RealClock{},
+		Wait:  f.wait,
 		Pool:  talos.NewPool(talos.Options{}),
 	}, nil
 }

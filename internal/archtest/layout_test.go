@@ -95,7 +95,7 @@ var layout = map[string]layer{
 		never: noTalosAPI,
 	},
 	"cmd/provider": {
-		imports: []string{"internal/controller", "internal/metrics", "internal/talos", "internal/version", "internal/webhook"},
+		imports: []string{"internal/controller", "internal/controller/waiting", "internal/metrics", "internal/talos", "internal/version", "internal/webhook"},
 		never:   noTalosAPI,
 	},
 
