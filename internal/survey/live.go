@@ -11,8 +11,12 @@ import (
 	"github.com/maesh/provider-ichor/internal/talos"
 )
 
-// stageMaintenance is the stage of a blank machine that waits for its configuration.
-const stageMaintenance = "maintenance"
+const (
+	// stageMaintenance is the stage of a blank machine that waits for its configuration.
+	stageMaintenance = "maintenance"
+	// stageBooting is the stage of a machine until everything on it runs.
+	stageBooting = "booting"
+)
 
 // A sight is what one machine answered.
 type sight struct {
@@ -128,10 +132,7 @@ func lookConfigured(ctx context.Context, id identity, role facts.Role) sight {
 	question(&g, &live.BootID, func() (string, error) { return id.door.BootID(ctx) })
 	question(&g, &live.TalosVersion, func() (string, error) { return id.door.Version(ctx) })
 	if role == facts.ControlPlane {
-		question(&g, &live.EtcdService, func() (string, error) { return id.door.EtcdService(ctx) })
-		question(&g, &s.status, func() (talos.EtcdStatus, error) { return id.door.EtcdStatus(ctx) })
-		question(&g, &s.members, func() ([]talos.Member, error) { return id.door.EtcdMembers(ctx) })
-		question(&g, &s.alarms, func() ([]talos.Alarm, error) { return id.door.EtcdAlarms(ctx) })
+		g.Go(func() error { live.EtcdService = lookEtcd(ctx, id.door, &s); return nil })
 	}
 	_ = g.Wait() // Nothing fails: what is not answered is unknown.
 
@@ -147,6 +148,32 @@ func lookConfigured(ctx context.Context, id identity, role facts.Role) sight {
 	}
 	s.live = facts.Of(live)
 	return s
+}
+
+// lookEtcd asks a control plane for the state of its etcd service, and its etcd for everything else.
+func lookEtcd(ctx context.Context, door Machine, s *sight) (service facts.Known[string]) {
+	service = known(door.EtcdService(ctx))
+	if state, ok := service.Get(); ok && isDown(state) {
+		s.status = facts.Unknown[talos.EtcdStatus](whyDown(state))
+		s.members = facts.Unknown[[]talos.Member](whyDown(state))
+		s.alarms = facts.Unknown[[]talos.Alarm](whyDown(state))
+		return service
+	}
+	var g errgroup.Group
+	question(&g, &s.status, func() (talos.EtcdStatus, error) { return door.EtcdStatus(ctx) })
+	question(&g, &s.members, func() ([]talos.Member, error) { return door.EtcdMembers(ctx) })
+	question(&g, &s.alarms, func() ([]talos.Alarm, error) { return door.EtcdAlarms(ctx) })
+	_ = g.Wait() // As above.
+	return service
+}
+
+// isDown tells whether an etcd service in this state runs no etcd: one that waits for etcd to be begun or joined prepares,
+// one that has left it is finished. Such a one answers nothing, not even that it does not, until the deadline of each
+// question has passed.
+func isDown(state string) bool { return state == "Preparing" || state == "Finished" }
+
+func whyDown(state string) string {
+	return fmt.Sprintf("its etcd does not run: it is in state %q", state)
 }
 
 const whyNoEtcd = "only control planes have an etcd member"

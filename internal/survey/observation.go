@@ -27,7 +27,7 @@ type Observation struct {
 	Schematic facts.Known[string]
 }
 
-// Look asks one machine what it is and what it runs, in at most six calls, and one more after each boot. A machine that
+// Look asks one machine what it is and what it runs, in at most six calls, and one more after each boot and while it boots. A machine that
 // does not answer is an error of package talos, with its class; it is never "does not exist".
 func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access) (Observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, machineBudget)
@@ -52,13 +52,16 @@ func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access)
 	}
 	var status talos.Status
 	var g errgroup.Group
-	g.Go(func() (err error) { status, err = id.door.Status(ctx); return err })
+	g.Go(func() (err error) {
+		status, err = id.door.Status(ctx)
+		if err == nil && m.Spec.ForProvider.Role == v1alpha1.RoleControlPlane {
+			o.Etcd = lookMember(ctx, id.door, status.Stage)
+		}
+		return err
+	})
 	question(&g, &o.Live.BootID, func() (string, error) { return id.door.BootID(ctx) })
 	question(&g, &o.Live.TalosVersion, func() (string, error) { return id.door.Version(ctx) })
 	question(&g, &o.Config, func() (talos.Config, error) { return id.door.Config(ctx) })
-	if m.Spec.ForProvider.Role == v1alpha1.RoleControlPlane {
-		question(&g, &o.Etcd, func() (talos.EtcdStatus, error) { return id.door.EtcdStatus(ctx) })
-	}
 	if err := g.Wait(); err != nil {
 		return Observation{}, err
 	}
@@ -66,6 +69,16 @@ func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access)
 	o.Live.Member = memberOf(o.Etcd)
 	o.Schematic = s.schematics.of(ctx, m.GetUID(), o.Live, id.door)
 	return o, nil
+}
+
+// lookMember asks a control plane's member about itself. While the machine boots, etcd may not be begun yet.
+func lookMember(ctx context.Context, door Machine, stage string) facts.Known[talos.EtcdStatus] {
+	if stage == stageBooting {
+		if state, err := door.EtcdService(ctx); err == nil && isDown(state) {
+			return facts.Unknown[talos.EtcdStatus](whyDown(state))
+		}
+	}
+	return known(door.EtcdStatus(ctx))
 }
 
 // pin is the fingerprint that a blank machine must show: the declared one, until the machine has had its configuration.
