@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
+	story "github.com/maesh/provider-ichor/internal/lab/demo"
 	"github.com/maesh/provider-ichor/internal/lab/tools"
 )
 
@@ -32,16 +34,21 @@ func run(args []string) error {
 	keep := demo.Flag("keep", "Leave everything running after the demo, until Ctrl-C.").Bool()
 	subnet := demo.Flag("subnet", "A /24 of loopback; the examples are written for the default.").Default("127.10.0.0/24").String()
 	scale := demo.Flag("scale", "Factor that divides the waits of simulated machines.").Default("40").Int()
+	short := demo.Flag("short", "Show the main road only: up, refusals, one replacement, down.").Bool()
+	only := demo.Flag("only", "Show this chapter only, besides up and down: "+strings.Join(story.Chapters(), ", ")+". May be repeated.").Enums(story.Chapters()...)
 	command, err := app.Parse(args)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if command == build.FullCommand() {
 		return buildTools(ctx)
 	}
-	return runDemo(ctx, *subnet, *scale, *keep)
+	if *short {
+		*only = append(*only, story.Short()...)
+	}
+	return runDemo(ctx, lab.Options{Machines: story.Machines, Scale: *scale}, *subnet, *only, *keep)
 }
 
 func buildTools(ctx context.Context) error {
@@ -52,21 +59,24 @@ func buildTools(ctx context.Context) error {
 	return err
 }
 
-func runDemo(ctx context.Context, subnet string, scale int, keep bool) (err error) {
-	prefix, err := netip.ParsePrefix(subnet)
-	if err != nil {
+func runDemo(ctx context.Context, o lab.Options, subnet string, only []string, keep bool) (err error) {
+	if o.Subnet, err = netip.ParsePrefix(subnet); err != nil {
 		return fmt.Errorf("cannot read --subnet: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find my own directory: %w", err)
 	}
-	l, err := lab.Start(ctx, lab.Options{Root: ".", Bin: filepath.Dir(self), Machines: 5, Subnet: prefix, Scale: scale, Out: os.Stdout})
+	o.Root, o.Bin, o.Logs, o.Out = ".", filepath.Dir(self), filepath.Join(".cache", "demo-logs"), os.Stdout
+	l, err := lab.Start(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Stop()) }()
-	err = lab.RunDemo(ctx, l, os.Stdout)
+	err = story.Run(ctx, l, story.Options{Only: only, Out: os.Stdout})
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
 	if keep {
 		fmt.Printf("kept: export KUBECONFIG=%s; logs in %s; Ctrl-C ends it\n", l.Kubeconfig, l.Dir)
 		<-ctx.Done()

@@ -21,6 +21,7 @@ type Machine struct {
 	Stage       string `json:"stage"`
 	Ready       bool   `json:"ready"`
 	BootID      string `json:"bootID"`
+	Hostname    string `json:"hostname"`
 	Etcd        string `json:"etcd"`
 	EtcdHealthy bool   `json:"etcdHealthy"`
 }
@@ -32,7 +33,9 @@ type RPC struct {
 	Method   string `json:"method"`
 	Mutating bool   `json:"mutating"`
 	Detail   string `json:"detail"`
-	Code     int    `json:"code"`
+	// Done is false while the call runs; Code means nothing until then, and 0 is OK.
+	Done bool `json:"done"`
+	Code int  `json:"code"`
 }
 
 // Machines are all machines.

@@ -32,6 +32,8 @@ type Options struct {
 	Subnet   netip.Prefix
 	// Scale divides the waits of simulated machines.
 	Scale int
+	// Logs is where logs are kept of a lab that did not do what it should. It is emptied by Start.
+	Logs string
 	// Out gets progress.
 	Out io.Writer
 }
@@ -47,24 +49,32 @@ type Lab struct {
 
 	o        Options
 	cp       *controlplane.ControlPlane
+	fleet    *controlplane.Process
 	provider *controlplane.Process
 	webhook  netip.AddrPort
 	certs    string
 	undo     []func() error
 }
 
-// Start starts a lab. Whatever was started is stopped again if it fails.
+// Start starts a lab. If that fails, whatever was started is stopped again and the logs are kept.
 func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	l := &Lab{o: o}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.Stop())
+			err = errors.Join(err, l.keepLogsOf(ctx), l.Stop())
 		}
 	}()
+	if err := os.RemoveAll(o.Logs); err != nil {
+		return nil, fmt.Errorf("cannot remove the logs of an earlier lab: %w", err)
+	}
 	if l.Dir, err = os.MkdirTemp("", "ichor-lab-"); err != nil {
 		return nil, fmt.Errorf("cannot make a directory: %w", err)
 	}
-	l.later(func() error { return os.RemoveAll(l.Dir) })
+	swept, err := sweepLater(l.Dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(l.Dir))
+	}
+	l.later(swept)
 	binaries, err := controlplane.EnsureBinaries(ctx, o.Out)
 	if err != nil {
 		return nil, err
@@ -88,6 +98,17 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 // Config reaches the management cluster as an administrator.
 func (l *Lab) Config() *rest.Config { return l.cp.RESTConfig() }
 
+// Err says which part of the lab has ended by itself, if one has: then nothing can be waited for any more.
+func (l *Lab) Err() error {
+	return errors.Join(l.cp.Err(), l.fleet.Err(), l.provider.Err())
+}
+
+// Root is the root of the source tree.
+func (l *Lab) Root() string { return l.o.Root }
+
+// ProviderLog is the path of the provider's log: of all providers that ran, one after another.
+func (l *Lab) ProviderLog() string { return filepath.Join(l.Dir, "provider.log") }
+
 // Stop stops everything, last things first, and removes the lab's directory.
 func (l *Lab) Stop() error {
 	var errs []error
@@ -98,10 +119,13 @@ func (l *Lab) Stop() error {
 	return errors.Join(errs...)
 }
 
+// sayf writes a line for whoever looks on. One who does not any more misses it.
+func (l *Lab) sayf(format string, args ...any) { _, _ = fmt.Fprintf(l.o.Out, format+"\n", args...) }
+
 func (l *Lab) later(undo func() error) { l.undo = append(l.undo, undo) }
 
 func (l *Lab) startManagement(ctx context.Context, binaries controlplane.Binaries) (err error) {
-	fmt.Fprintln(l.o.Out, "starting the management cluster (etcd, kube-apiserver, kube-controller-manager)")
+	l.sayf("starting the management cluster (etcd, kube-apiserver, kube-controller-manager)")
 	l.cp, err = controlplane.Start(ctx, controlplane.Options{
 		Binaries: binaries, Dir: filepath.Join(l.Dir, "management"), Controllers: controlplane.ManagementControllers(),
 	})
@@ -121,7 +145,7 @@ func (l *Lab) startManagement(ctx context.Context, binaries controlplane.Binarie
 }
 
 func (l *Lab) startFleet(ctx context.Context) error {
-	fmt.Fprintf(l.o.Out, "starting %d blank machines in %s\n", l.o.Machines, l.o.Subnet)
+	l.sayf("starting %d blank machines in %s", l.o.Machines, l.o.Subnet)
 	port, err := controlplane.ReservePort()
 	if err != nil {
 		return err
@@ -137,9 +161,10 @@ func (l *Lab) startFleet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot start the machines: %w", err)
 	}
+	l.fleet = p
 	l.later(p.Stop)
 	l.Fleet = &Fleet{address: port.Loopback().String()}
-	return await(ctx, "the machines answer", time.Minute, func(ctx context.Context) error {
+	return Await(ctx, "the machines answer", time.Minute, func(ctx context.Context) error {
 		if err := p.Err(); err != nil {
 			return err
 		}
@@ -178,10 +203,11 @@ func (l *Lab) issueWebhookCertificate(context.Context) error {
 // StartProvider starts the provider as Crossplane does: settings from the environment, no arguments of importance.
 func (l *Lab) StartProvider(context.Context) error {
 	p, err := controlplane.StartProcess(controlplane.Command{
-		Name: "provider", Path: filepath.Join(l.o.Bin, "provider"), Log: filepath.Join(l.Dir, "provider.log"), Grace: 20 * time.Second,
+		Name: "provider", Path: filepath.Join(l.o.Bin, "provider"), Log: l.ProviderLog(), Grace: 20 * time.Second,
 		Env: []string{"KUBECONFIG=" + l.Kubeconfig, "POD_NAMESPACE=default", "WEBHOOK_TLS_CERT_DIR=" + l.certs},
 		Args: []string{
-			"--poll=10s", "--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(l.webhook.Port())),
+			"--poll=5s", "--wait=3s", // Machines whose waits are scaled need not be waited for as long as real ones.
+			"--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(l.webhook.Port())),
 			"--metrics-bind-address=0", "--health-probe-bind-address=0", "--no-leader-election", "--debug",
 		},
 	})
@@ -201,7 +227,7 @@ func (l *Lab) installWebhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot read a certificate: %w", err)
 	}
-	err = await(ctx, "the webhooks are served", time.Minute, func(ctx context.Context) error {
+	err = Await(ctx, "the webhooks are served", time.Minute, func(ctx context.Context) error {
 		if err := l.provider.Err(); err != nil {
 			return err
 		}
@@ -215,23 +241,4 @@ func (l *Lab) installWebhooks(ctx context.Context) error {
 		return err
 	}
 	return controlplane.InstallValidatingWebhooks(ctx, l.Config(), "https://"+l.webhook.String(), ca, filepath.Join(l.o.Root, "package", "webhooks.yaml"))
-}
-
-// await asks until the answer is no error, or says what it waited for and the last error.
-func await(ctx context.Context, what string, limit time.Duration, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ticker := time.NewTicker(500 * time.Millisecond)
-	defer ticker.Stop()
-	var last error
-	for {
-		if last = ask(ctx); last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited %s in vain until %s: %w", limit, what, last)
-		case <-ticker.C:
-		}
-	}
 }

@@ -1,0 +1,130 @@
+package demo
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// secretFields are the fields of a Talos secrets bundle, a talosconfig and a kubeconfig that hold secrets.
+var secretFields = []string{
+	"key", "client-key-data", "secret", "token", "bootstraptoken", "secretboxencryptionsecret", "aescbcencryptionsecret",
+}
+
+// privateKey is a private key that is not one of those looked for: as PEM, or as base64 of PEM. Its header begins with one
+// of a few words, and base64 of each begins like this.
+var privateKey = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----|LS0tLS1CRUdJTi(BQUklWQVRF|BFQyBQUklWQVRF|BSU0EgUFJJVkFUR|BFRDI1NTE5IFBSSVZBVE|BFTkNSWVBURUQg)`)
+
+// machineConfig is a machine configuration with its join token not hidden.
+var machineConfig = regexp.MustCompile(`(?s)machine:\s.{0,200}?\btoken: *"?[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+
+// secretTexts are texts that nobody may see, by what they are.
+type secretTexts map[string]string
+
+// learn adds what is secret in a YAML document, named by the document and the path in it.
+func (t secretTexts) learn(name string, document []byte) error {
+	var root any
+	if err := yaml.Unmarshal(document, &root); err != nil {
+		return fmt.Errorf("cannot read %s as YAML", name) // The error may quote a secret.
+	}
+	t.walk(name, "", root)
+	return nil
+}
+
+func (t secretTexts) walk(path, field string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, value := range v {
+			t.walk(path+"."+k, k, value)
+		}
+	case []any:
+		for _, value := range v {
+			t.walk(path+"[]", field, value)
+		}
+	case string:
+		if v != "" && slices.Contains(secretFields, strings.ToLower(field)) {
+			t.add(path, v)
+		}
+	}
+}
+
+// add a text with what else it may be written as. Of a PEM, a line of its body is enough, however its lines are joined.
+func (t secretTexts) add(name, text string) {
+	t[name] = text
+	t[name+" in base64"] = base64.StdEncoding.EncodeToString([]byte(text))
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || !strings.Contains(string(raw), "-----BEGIN") {
+		return
+	}
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimSpace(line); len(line) > 40 && !strings.HasPrefix(line, "-----") {
+			t[name+" as PEM"] = line
+			return
+		}
+	}
+}
+
+// find tells which secret is in a text, without showing it; empty if none is.
+func (t secretTexts) find(text string) string {
+	var found []string
+	for name, secret := range t {
+		if strings.Contains(text, secret) {
+			found = append(found, name)
+		}
+	}
+	switch {
+	case len(found) > 0:
+		return slices.Min(found)
+	case privateKey.MatchString(text):
+		return "a private key"
+	case machineConfig.MatchString(text):
+		return "a machine configuration with its token"
+	}
+	return ""
+}
+
+// findIn looks at every text in an object, its keys included, and into those that are base64.
+func (t secretTexts) findIn(object any) (path, secret string) {
+	switch v := object.(type) {
+	case map[string]any:
+		for k, value := range v {
+			if secret = t.find(k); secret != "" {
+				return "a key", secret
+			}
+			if path, secret = t.findIn(value); secret != "" {
+				return k + "." + path, secret
+			}
+		}
+	case []any:
+		for _, value := range v {
+			if path, secret = t.findIn(value); secret != "" {
+				return path, secret
+			}
+		}
+	case string:
+		if secret = t.find(v); secret != "" {
+			return "", secret
+		}
+		if raw, err := base64.StdEncoding.DecodeString(v); err == nil {
+			return "", t.find(string(raw))
+		}
+		var inner any
+		if strings.HasPrefix(v, "{") && json.Unmarshal([]byte(v), &inner) == nil {
+			return t.findIn(inner)
+		}
+	}
+	return "", ""
+}
+
+// hide replaces every secret in a text.
+func (t secretTexts) hide(text string) string {
+	for _, secret := range t {
+		text = strings.ReplaceAll(text, secret, "(hidden)")
+	}
+	return privateKey.ReplaceAllString(text, "(hidden)")
+}
