@@ -19,8 +19,8 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## Show the main job on embedded parts and check each step of it; KEEP=1 leaves it running
-	@bin/lab demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
+demo: build ## Show the main job on embedded parts, each promise a check; SHORT=1 its main road only, KEEP=1 leaves it running
+	@bin/lab demo $(if $(SHORT),--short) $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
 .PHONY: test
 test: tools ## Run everything that must always pass, with the race detector
