@@ -82,6 +82,8 @@ const (
 	ReasonMembersDisagree xpv2.ConditionReason = "MembersDisagree"
 	// ReasonOtherMemberUnhealthy means that another voter than the one in question is not known to serve.
 	ReasonOtherMemberUnhealthy xpv2.ConditionReason = "OtherMemberUnhealthy"
+	// ReasonOtherMachineCordoned means that another control plane is cordoned for a removal or a reboot that was begun before.
+	ReasonOtherMachineCordoned xpv2.ConditionReason = "OtherMachineCordoned"
 	// ReasonEtcdAlarm means that etcd has raised an alarm.
 	ReasonEtcdAlarm xpv2.ConditionReason = "EtcdAlarm"
 	// ReasonNoLeader means that etcd has no leader, so that it does not serve.

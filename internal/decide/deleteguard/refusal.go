@@ -32,6 +32,8 @@ const (
 	MembersDisagree Reason = "MembersDisagree"
 	// OtherMemberUnhealthy means that another voter than the one in question is not known to serve.
 	OtherMemberUnhealthy Reason = "OtherMemberUnhealthy"
+	// OtherMachineCordoned means that another control plane is out of service by our hand.
+	OtherMachineCordoned Reason = "OtherMachineCordoned"
 	// EtcdAlarm means that etcd has raised an alarm.
 	EtcdAlarm Reason = "EtcdAlarm"
 	// NoLeader means that etcd has no leader, so that it does not serve.

@@ -17,6 +17,7 @@ var checks = map[string]func(facts.Cluster, facts.MachineID) *Refusal{
 	"removal":   CheckRemoval,
 	"reboot":    CheckReboot,
 	"teardown":  CheckTeardown,
+	"cordons":   CheckCordons,
 }
 
 // TestStories asks guards about clusters. Run it with -rewrite to write down what they say now, and commit that only if you
@@ -72,6 +73,7 @@ func TestChain(t *testing.T) {
 				{OtherMemberUnhealthy, "prod declared=4\ncp-1 voter\ncp-2 voter\ncp-3 voter allowed\ncp-4 voter\ncp-5 voter\nmember a9 name=gone"},
 				{MemberUnmapped, "prod declared=5\ncp-1 voter\ncp-2 voter\ncp-3 voter allowed sick\ncp-4 voter\ncp-5 voter\ncp-6 voter\nmember a9 name=gone"},
 				{BelowDeclaredCount, "prod declared=3\ncp-1 voter\ncp-2 voter\ncp-3 voter allowed\ncp-4 blank"},
+				{OtherMachineCordoned, "prod declared=3\ncp-1 voter\ncp-2 voter node=ours\ncp-3 voter allowed\ncp-4 voter"},
 				{"", "prod declared=3\ncp-1 voter\ncp-2 voter\ncp-3 voter allowed\ncp-4 voter"},
 			},
 		},
@@ -87,6 +89,7 @@ func TestChain(t *testing.T) {
 				{LearnerPresent, "prod declared=?\ncp-1 voter\ncp-2 voter\ncp-3 learner"},
 				{QuorumWouldBreak, "prod declared=?\ncp-1 voter\ncp-3 voter"},
 				{OtherMemberUnhealthy, "prod declared=?\ncp-1 voter\ncp-2 voter sick\ncp-3 voter\ncp-4 voter\ncp-5 voter"},
+				{OtherMachineCordoned, "prod declared=?\ncp-1 voter node=ours\ncp-2 voter\ncp-3 voter"},
 				{"", "prod declared=?\ncp-1 voter\ncp-2 voter\ncp-3 voter"},
 			},
 		},

@@ -123,8 +123,10 @@ func (r removal) begin() Decision {
 	if givenUp := r.accepted && r.absent(); !r.answers && !r.m.RemoveUnreachable && !givenUp {
 		return r.unreachable()
 	}
-	if refusal := deleteguard.CheckEtcd(r.f, r.m.ID); refusal != nil {
-		return r.refuse(refusal)
+	for _, check := range []func(facts.Cluster, facts.MachineID) *deleteguard.Refusal{deleteguard.CheckEtcd, deleteguard.CheckCordons} {
+		if refusal := check(r.f, r.m.ID); refusal != nil {
+			return r.refuse(refusal)
+		}
 	}
 	if nothingToLose := r.blank() && r.absent(); r.unrecorded() && !nothingToLose {
 		return r.writeDown()
