@@ -116,7 +116,12 @@ func isOf(f facts.Cluster, m facts.Machine, e facts.Member) bool {
 		return false
 	}
 	_, known := Owner(f, e.ID)
-	return !known && m.Address != "" && slices.Contains(e.PeerHosts, host(m.Address))
+	return !known && isAt(m, e)
+}
+
+// isAt tells whether a member was added with the address of m: m left it behind, perhaps, in a life that nobody saw.
+func isAt(m facts.Machine, e facts.Member) bool {
+	return m.Address != "" && slices.Contains(e.PeerHosts, host(m.Address))
 }
 
 // doubt says why a machine that nobody lists may be a member all the same, or nothing.
@@ -129,13 +134,11 @@ func doubt(f facts.Cluster, m facts.Machine, others, healthy []facts.View) strin
 	if own := ownView(f, m); len(own) > 0 {
 		return fmt.Sprintf("the etcd of %s itself says that it serves, and no other lists it", m.Name)
 	}
-	if !mayRunAnother(m) {
-		return ""
-	}
+	anywhere := mayRunAnother(m)
 	for _, v := range healthy {
 		members, _ := v.Members.Get()
 		for _, e := range members {
-			if _, known := Owner(f, e.ID); !known && !leftBehind(f, e.ID) {
+			if _, known := Owner(f, e.ID); !known && !leftBehind(f, e.ID) && (anywhere || isAt(m, e)) {
 				return fmt.Sprintf("etcd lists a member (%s) that no known machine runs, and it may be the one of %s", Name(f, e.ID), m.Name)
 			}
 		}
@@ -228,9 +231,13 @@ func IDs(m facts.Machine) []facts.MemberID {
 	return slices.DeleteFunc(slices.Compact(ids), func(id facts.MemberID) bool { return id == 0 })
 }
 
-// running is the member that m's own etcd says to be, or zero.
+// running is the member that m's own etcd says to be, or zero. Another machine that answers at m's address speaks for
+// itself: taken for m, it would have two owners there, or m a member that is not its own.
 func running(m facts.Machine) facts.MemberID {
 	live, _ := m.Live.Get()
+	if m.UUID != "" && !strings.EqualFold(live.UUID, m.UUID) {
+		return 0
+	}
 	id, _ := live.Member.Get()
 	return id
 }
