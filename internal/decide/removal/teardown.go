@@ -25,7 +25,7 @@ func (r removal) teardown() Decision {
 	switch {
 	case r.absent(), r.found.State == membership.Vanishing:
 		return r.finish()
-	case len(r.others(facts.ControlPlane)) == 0:
+	case r.last():
 		r.anyway = " without leaving etcd (it is the last control plane)"
 		return r.finish()
 	case r.etcdIsLost():
@@ -64,6 +64,14 @@ func (r removal) others(role facts.Role) []string {
 		}
 	}
 	return names
+}
+
+// last tells whether no other control plane has a member of etcd. One that has none, since it was approved too late to get
+// its configuration or its member was taken out, may wait for the lock that this one holds.
+func (r removal) last() bool {
+	return !slices.ContainsFunc(r.f.Machines, func(m facts.Machine) bool {
+		return m.ID != r.m.ID && m.IsApprovedControlPlane() && membership.Of(r.f, m).State != membership.Absent
+	})
 }
 
 // etcdIsLost tells whether no member that answers, learner or voter, serves: then nobody can leave, and nothing is left to

@@ -266,7 +266,7 @@ func (w *world) checkReset(b *box) {
 	if b.worker || !w.serves() {
 		return
 	}
-	last := !slices.ContainsFunc(w.boxes, func(o *box) bool { return o != b && !o.worker && !o.removed })
+	last := !slices.ContainsFunc(w.boxes, func(o *box) bool { return o != b && !o.worker && !o.removed && w.isMember(o.member) })
 	for _, o := range w.boxes {
 		v, ok := w.view(o)
 		list, _ := v.Members.Get()
