@@ -52,7 +52,7 @@ func judge(f facts.Cluster, t facts.MachineID, stays bool, chain []guard) *Refus
 			return r
 		}
 		return refuse(UnknownMembers,
-			"Bring the control planes back that do not answer; a member whose machine is gone for good is removed with talosctl etcd remove-member",
+			"Bring the control planes back that do not answer; a member whose machine is gone for good is removed with talosctl etcd remove-member; if etcd has lost its quorum for good, restore etcd from a snapshot",
 			"It is not known whether %s is a member of etcd: %s", m.Name, found.Why)
 	case membership.Vanishing:
 		return refuse(MembersDisagree,
@@ -88,7 +88,7 @@ func leaderIsMissing(g gate) *Refusal {
 	}
 	if len(g.f.Etcd.Views) == 0 {
 		return refuse(UnknownMembers,
-			"Repair what keeps the control planes from answering; this goes on by itself then",
+			"Repair what keeps the control planes from answering; this goes on by itself then. If they are gone for good, restore etcd from a snapshot",
 			"No voter of etcd answers")
 	}
 	return refuse(NoLeader,
@@ -186,7 +186,7 @@ func learnerIsPresent(g gate) *Refusal {
 				"%s has no vote in etcd yet: Talos does not promote a learner that was rebooted", g.m.Name)
 		}
 		return refuse(LearnerPresent,
-			"Wait until it votes; if it does not within some minutes, remove its machine first",
+			"Wait until it votes; if it does not within some minutes, remove its machine first, or the member alone with talosctl etcd remove-member",
 			"Another member of etcd has no vote yet: %s is a learner", g.name(e.ID))
 	}
 	return nil
