@@ -40,6 +40,7 @@ var layout = map[string]layer{
 	"internal/decide/quorum":       {},
 	"internal/decide/permit":       {imports: []string{"internal/decide/facts"}},
 	"internal/decide/story":        {imports: []string{"internal/decide/facts"}},
+	"internal/decide/modelcheck":   {},
 	"internal/decide/membership":   {imports: []string{"internal/decide/facts"}},
 	"internal/decide/deleteguard":  {imports: []string{"internal/decide/facts", "internal/decide/membership", "internal/decide/quorum"}},
 	"internal/decide/bootstrap":    {imports: []string{"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit"}},
