@@ -14,6 +14,12 @@ import (
 // as a precondition, before the step that makes it necessary: a record that was lost would leave a machine that cannot
 // be told from one that was never a member.
 func (a *Actor) Record(ctx context.Context, lock Lock, mg *v1alpha1.TalosMachine, r facts.Record) error {
+	if r.Reset {
+		// There is only forward from here, so nobody else may begin anything, though the reset itself comes later.
+		if err := lock.MarkIrreversible(ctx); err != nil {
+			return fmt.Errorf("cannot record the removal of %q: %w", mg.GetName(), err)
+		}
+	}
 	if err := lock.Check(ctx); err != nil {
 		return fmt.Errorf("cannot record the removal of %q: %w", mg.GetName(), err)
 	}

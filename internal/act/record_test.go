@@ -99,3 +99,30 @@ func TestRecordNeedsTheLock(t *testing.T) {
 		t.Errorf("a record was written without the lock: %v", r)
 	}
 }
+
+// TestRecordOfAResetIsMarked: once a reset is written down nobody else may take the lock, expired or not.
+func TestRecordOfAResetIsMarked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reset bool
+		want  []string
+	}{
+		"Reset":  {reset: true, want: []string{"mark irreversible", "check lock"}},
+		"Before": {want: []string{"check lock"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, c := newRecorded(t)
+			lock := &fakeLock{ledger: &ledger{}}
+			if err := a.Record(context.Background(), lock, stored(t, c), facts.Record{UUID: uuid, Reset: tc.reset}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, lock.calls); diff != "" {
+				t.Errorf("what is done to the lock: -want, +got:\n%s", diff)
+			}
+			lock.cannotMark = errBoom
+			err := a.Record(context.Background(), lock, stored(t, c), facts.Record{UUID: "other", Reset: true})
+			if r, _ := stored(t, c).RemovalRecord(); !errors.Is(err, errBoom) || r.UUID != uuid {
+				t.Errorf("a reset was written down without its mark: %v, %v", r, err)
+			}
+		})
+	}
+}

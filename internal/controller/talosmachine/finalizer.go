@@ -59,7 +59,8 @@ func (f *finalizer) letGo(ctx context.Context, mg *v1alpha1.TalosMachine) error 
 	if err != nil {
 		return err
 	}
-	if record == nil && !held && mg.GetCondition(v1alpha1.TypeConfigApplied).Reason != v1alpha1.ReasonRebooting {
+	cordoned := record != nil || mg.GetCondition(v1alpha1.TypeConfigApplied).Reason == v1alpha1.ReasonRebooting
+	if !held && !cordoned {
 		return nil // Nothing was begun.
 	}
 	if accepted(mg) {
@@ -68,11 +69,17 @@ func (f *finalizer) letGo(ctx context.Context, mg *v1alpha1.TalosMachine) error 
 	if irreversible || (record != nil && record.Reset) || f.actor.Running(idOf(mg)) {
 		return tooLate(mg)
 	}
-	return f.callOff(ctx, mg)
+	if held {
+		// Taken over, so that another process in the middle of a pass does nothing more to the machine.
+		if _, err := f.gate.AcquireDisruptiveLock(ctx, clusterOf(mg), holder, true); err != nil {
+			return errors.Wrap(err, "cannot take the lock of the cluster over")
+		}
+	}
+	return f.callOff(ctx, mg, cordoned)
 }
 
 // callOff undoes a removal, or a reboot, that was begun.
-func (f *finalizer) callOff(ctx context.Context, mg *v1alpha1.TalosMachine) error {
+func (f *finalizer) callOff(ctx context.Context, mg *v1alpha1.TalosMachine, cordoned bool) error {
 	e, err := f.connector.open(ctx, mg)
 	if err != nil {
 		return err
@@ -87,7 +94,7 @@ func (f *finalizer) callOff(ctx context.Context, mg *v1alpha1.TalosMachine) erro
 	if removal.Irreversible(facts, idOf(mg)) {
 		return tooLate(mg)
 	}
-	return e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), true)
+	return e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), cordoned)
 }
 
 // accepted tells whether a person accepts in writing that the machine's disk is not wiped.

@@ -30,8 +30,8 @@ type sight struct {
 	desired []byte
 	// config is how what the machine runs compares to it.
 	config configchange.Config
-	// ours is true if a disruption of this machine holds the lock.
-	ours bool
+	// ours is true if a disruption of this machine holds the lock; cordoned is true if one has cordoned its Node.
+	ours, cordoned bool
 }
 
 // observeUnapproved looks at a machine that nobody approved yet, so that a person can see what would be approved. It
@@ -179,6 +179,7 @@ func (e *external) observeConfigured(ctx context.Context, mg *v1alpha1.TalosMach
 	// A Node that we cordoned, or a lock that we hold, is a reboot that is not finished.
 	m, _ := f.Machine(idOf(mg))
 	node, _ := m.Node.Get()
+	e.seen.cordoned = node.Ours
 	unfinished := node.Ours || e.seen.ours
 	return managed.ExternalObservation{
 		ResourceExists:          true,

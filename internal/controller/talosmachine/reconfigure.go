@@ -48,7 +48,7 @@ func (e *external) reconfigure(ctx context.Context, mg *v1alpha1.TalosMachine) e
 		te, he := (*disruption.TransitioningError)(nil), (*clusterlock.HeldError)(nil)
 		if errors.As(err, &te) || errors.As(err, &he) {
 			e.rebootWaits(mg, waitReason(he), err.Error())
-			return nil
+			return e.rebootParked(ctx, mg, te)
 		}
 		return errors.Wrap(err, "cannot take the lock of the cluster")
 	}
@@ -57,6 +57,15 @@ func (e *external) reconfigure(ctx context.Context, mg *v1alpha1.TalosMachine) e
 		return errors.Wrap(err, "cannot survey the cluster")
 	}
 	return e.rebootStep(ctx, mg, lock, f)
+}
+
+// rebootParked undoes what a reboot did before it lost its lock, if it may not go on while the number of control planes is
+// even: nobody else may be disturbed while this machine is cordoned, so the cure would never come.
+func (e *external) rebootParked(ctx context.Context, mg *v1alpha1.TalosMachine, te *disruption.TransitioningError) error {
+	if te == nil || !e.seen.cordoned {
+		return nil
+	}
+	return e.stepAside(ctx, mg, holderOf(mg, purposeReboot), true)
 }
 
 // rebootWouldStop looks before the lock is taken, as wouldStop does for a removal.
@@ -148,8 +157,12 @@ func (e *external) rebootAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	return err
 }
 
-// rebootWaits shows a reboot that waits.
+// rebootWaits shows a reboot that waits. While its cordon stands the reason says so, with or without the lock: the finalizer
+// undoes nothing where nothing was begun.
 func (e *external) rebootWaits(mg *v1alpha1.TalosMachine, reason xpv2.ConditionReason, message string) {
+	if e.seen.cordoned {
+		reason = v1alpha1.ReasonRebooting
+	}
 	mark(mg, v1alpha1.TypeConfigApplied, corev1.ConditionFalse, reason, message)
 	e.marker.record.Event(mg, event.Normal(eventRebootWaits, message))
 	e.wait(mg)

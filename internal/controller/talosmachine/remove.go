@@ -124,14 +124,7 @@ func (e *external) removeStep(ctx context.Context, mg *v1alpha1.TalosMachine, lo
 	case removal.Wait:
 		return e.removeWait(ctx, mg, target, f.Teardown, d)
 	case removal.Refuse:
-		e.marker.refused(mg, d)
-		if !d.Irreversible {
-			if err := e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), hasRecord(mg)); err != nil {
-				return err
-			}
-		}
-		e.wait(mg)
-		return d.Refusal
+		return e.removeRefused(ctx, mg, target, d)
 	case removal.Done:
 		return e.complete(ctx, mg, lock)
 	}
@@ -172,6 +165,22 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	return err
 }
 
+// removeRefused ends a pass that a guard did not let go on. What was done so far is undone, be it by a reboot that this
+// removal came after; but not once the lock says that there is no way back.
+func (e *external) removeRefused(ctx context.Context, mg *v1alpha1.TalosMachine, target facts.Machine, d removal.Refuse) error {
+	e.marker.refused(mg, d)
+	e.wait(mg)
+	if d.Irreversible {
+		return d.Refusal
+	}
+	node, _ := target.Node.Get()
+	err := e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), node.Ours || hasRecord(mg))
+	if ie := (*disruption.IrreversibleError)(nil); err != nil && !errors.As(err, &ie) {
+		return err
+	}
+	return d.Refusal
+}
+
 // removeWait ends a pass that waits under the lock. The lock is kept only where giving it up could let a second control
 // plane be disturbed: from our cordon on. Otherwise others go first, perhaps the very ones that are waited for.
 func (e *external) removeWait(ctx context.Context, mg *v1alpha1.TalosMachine, target facts.Machine, teardown bool, d removal.Wait) error {
@@ -196,8 +205,16 @@ func (e *external) complete(ctx context.Context, mg *v1alpha1.TalosMachine, lock
 
 // stepAside undoes what a disruption that may not go on has done so far, and gives the lock back: a machine that stayed
 // cordoned without the lock would be a second one out of service as soon as another disruption began. Without a cordon
-// the Kubernetes API of the cluster, which may be down, is not needed.
+// the Kubernetes API of the cluster, which may be down, is not needed. Past the point of no return nothing is undone, and
+// the error is *disruption.IrreversibleError: pods that came back would go down with the machine.
 func (e *external) stepAside(ctx context.Context, mg *v1alpha1.TalosMachine, h clusterlock.Holder, cordoned bool) error {
+	held, irreversible, err := e.gate.HeldBy(ctx, clusterOf(mg), h)
+	switch {
+	case err != nil:
+		return err
+	case held && irreversible:
+		return &disruption.IrreversibleError{Holder: h}
+	}
 	if cordoned && e.doors != nil {
 		k, err := e.doors.Kubernetes()
 		if err != nil {
