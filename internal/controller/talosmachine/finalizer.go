@@ -11,6 +11,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/decide/removal"
+	"github.com/maesh/provider-ichor/internal/disruption"
 )
 
 // A finalizer keeps a TalosMachine until its machine was removed, or was given up while that could still be undone. It is
@@ -94,7 +95,15 @@ func (f *finalizer) callOff(ctx context.Context, mg *v1alpha1.TalosMachine, cord
 	if removal.Irreversible(facts, idOf(mg)) {
 		return tooLate(mg)
 	}
-	return e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), cordoned)
+	err = e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), cordoned)
+	if ie := (*disruption.IrreversibleError)(nil); errors.As(err, &ie) {
+		return tooLate(mg)
+	}
+	if err != nil {
+		return errors.Wrapf(err, "cannot undo what was done to %q (bring the Kubernetes API of its cluster back; or accept that its disk is not wiped "+
+			"with the annotation %s: %q, which undoes nothing)", mg.GetName(), v1alpha1.AnnotationAcceptUnwipedDisk, mg.PinnedUUID())
+	}
+	return nil
 }
 
 // accepted tells whether a person accepts in writing that the machine's disk is not wiped.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -132,6 +134,10 @@ func TestCallOffTakesTheLockOver(t *testing.T) {
 	b.pass("cp-4")
 	if lost := (*clusterlock.LostError)(nil); !errors.As(lock.Check(context.Background()), &lost) {
 		t.Error("another process may still act for a removal that is being called off")
+	}
+	synced := b.get("cp-4").GetCondition(xpv2.TypeSynced)
+	if !strings.Contains(synced.Message, v1alpha1.AnnotationAcceptUnwipedDisk) {
+		t.Errorf("the way out is not named: %q", synced.Message)
 	}
 	b.kubeErr = nil
 	b.pass("cp-4")

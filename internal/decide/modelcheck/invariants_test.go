@@ -203,7 +203,7 @@ func (w *world) checkLeave(i uint8, p pass) violation {
 			return violation{"4.3", "a voter goes while another is a learner"}
 		case o.voters != 0 && (!o.present() || !o.approved):
 			return violation{"4.3", "a voter goes while nobody knows who another is"}
-		case serving && o.voters != 0 && (w.upVoters()&w.heardVoters())&bit(k) == 0:
+		case serving && o.voters != 0 && w.heardVoters()&bit(k) == 0:
 			return violation{"4.3", "a healthy voter goes while another is not known to be healthy"}
 		}
 	}

@@ -27,12 +27,13 @@ var short = []config{
 	{name: "3, two faults", voters: 3, declared: 1, replicas: 1, faults: 2, deletes: 1, deaths: true},
 	{name: "3, two deleted", voters: 3, declared: 1, replicas: 1, faults: 1, deletes: 2},
 	{name: "3, two replicas, clocks that are wrong", voters: 3, declared: 1, replicas: 2, deletes: 2, skewed: true},
-	{name: "3, anything asked", voters: 3, declared: 1, replicas: 1, deletes: 2, edits: 1, callsOff: true, changes: true, counts: true, teardowns: true, unasked: true},
+	{name: "3, anything asked", voters: 3, declared: 1, replicas: 1, deletes: 1, edits: 1, callsOff: true, changes: true, counts: true, teardowns: true, unasked: true},
 	{name: "3, addresses given away", voters: 3, declared: 1, replicas: 1, faults: 2, deletes: 1, swaps: true},
 	{name: "3, disks wiped by hand", voters: 3, declared: 1, replicas: 1, faults: 2, deletes: 1, wipes: true},
 	{name: "3, lock deleted by hand", voters: 3, declared: 1, replicas: 1, faults: 1, deletes: 2, tampers: true},
-	{name: "3 and 1 that replaces", voters: 3, spares: 1, declared: 3, replicas: 1, faults: 1, deletes: 1, edits: 1, changes: true},
-	{name: "5, two faults", voters: 5, declared: 3, replicas: 1, faults: 2, deletes: 2},
+	{name: "3 and 1 that replaces", voters: 3, spares: 1, declared: 3, replicas: 1, faults: 1, deletes: 1, edits: 1},
+	{name: "4, one fault", voters: 4, declared: 3, replicas: 1, faults: 1, deletes: 2},
+	{name: "5, one fault", voters: 5, declared: 3, replicas: 1, faults: 1, deletes: 2},
 }
 
 // full are explored before a release: more of everything at once.
@@ -44,6 +45,7 @@ var full = []config{
 	{name: "3, two deleted, two replicas", voters: 3, declared: 1, replicas: 2, faults: 1, deletes: 2},
 	{name: "3, two replicas, clocks that are wrong", voters: 3, declared: 1, replicas: 2, faults: 1, deletes: 1, edits: 1, changes: true, skewed: true},
 	{name: "3, one fault, anything asked", voters: 3, declared: 1, replicas: 1, faults: 1, deletes: 1, edits: 1, callsOff: true, changes: true, counts: true, teardowns: true, unasked: true},
+	{name: "3, two deleted, anything asked", voters: 3, declared: 1, replicas: 1, deletes: 2, edits: 1, callsOff: true, changes: true, counts: true, teardowns: true, unasked: true},
 	{name: "3, anything asked twice", voters: 3, declared: 3, replicas: 1, deletes: 2, edits: 2, callsOff: true, changes: true, counts: true, teardowns: true},
 	{name: "3, addresses given away, two deleted", voters: 3, declared: 1, replicas: 1, faults: 2, deletes: 2, swaps: true},
 	{name: "3, addresses given away, machines die", voters: 3, declared: 1, replicas: 1, faults: 3, deletes: 1, swaps: true, deaths: true},

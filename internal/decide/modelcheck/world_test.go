@@ -140,15 +140,23 @@ func (w *world) upVoters() uint8 {
 	return up
 }
 
-// heardVoters is the set of machines whose voters can be asked: those of the cluster that answer at their addresses.
+// heardVoters is the set of machines whose voters can be asked, at their own address or at that of another machine.
 func (w *world) heardVoters() uint8 {
-	heard := w.upVoters()
-	for i := range uint8(maxMachines) {
-		if m := &w.machines[i]; !m.heard || m.at != itself || !m.present() {
-			heard &^= bit(i)
+	var reached uint8
+	for i := range w.machines {
+		m := &w.machines[i]
+		if k, twin := m.twin(); m.present() && twin {
+			reached |= bit(uint8(k))
+		} else if m.present() && m.at == itself {
+			reached |= bit(uint8(i))
 		}
 	}
-	return heard
+	for i := range w.machines {
+		if !w.machines[i].heard {
+			reached &^= bit(uint8(i))
+		}
+	}
+	return reached & w.upVoters()
 }
 
 // voters is how many voters etcd lists.
