@@ -10,6 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/clusterlock"
 	"github.com/maesh/provider-ichor/internal/decide/removal"
 	"github.com/maesh/provider-ichor/internal/disruption"
 )
@@ -56,6 +57,11 @@ func (f *finalizer) letGo(ctx context.Context, mg *v1alpha1.TalosMachine) error 
 	if !mg.LeftAlone() {
 		return errors.New("the removal of the machine was not completed")
 	}
+	return f.giveUp(ctx, mg, record, holder)
+}
+
+// giveUp ends what was begun with a machine that is to be left as it is, if it can still be undone.
+func (f *finalizer) giveUp(ctx context.Context, mg *v1alpha1.TalosMachine, record *v1alpha1.RemovalRecord, holder clusterlock.Holder) error {
 	held, irreversible, err := f.gate.HeldBy(ctx, clusterOf(mg), holder)
 	if err != nil {
 		return err

@@ -20,10 +20,10 @@ type founder struct {
 
 // A founding is one replica's pass: what it is about to do with which machine, and what record it saw.
 type founding struct {
-	machine       uint8 // Plus one; zero is no pass.
-	sends, marked bool
-	saw           uint8
-	stale         bool
+	machine uint8 // Plus one; zero is no pass.
+	sends   bool
+	saw     uint8
+	stale   bool
 }
 
 // A dawn is a cluster whose etcd is not begun yet, or just is.

@@ -42,11 +42,12 @@ func (s step) String() string {
 		return "give the lock back"
 	case drop:
 		return "take the finalizer off"
+	default:
+		if s > changeStep {
+			return configchange.Step(s - changeStep).String()
+		}
+		return removal.Step(s).String()
 	}
-	if s > changeStep {
-		return configchange.Step(s - changeStep).String()
-	}
-	return removal.Step(s).String()
 }
 
 // kinds of a verdict.

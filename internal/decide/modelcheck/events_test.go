@@ -196,8 +196,7 @@ func (c *checker) failing(w world, i uint8, can bool, v verb, how func(*machine)
 	n := w
 	n.faults--
 	how(&n.machines[i])
-	switch v {
-	case rebootsUnwiped, isWipedByHand:
+	if v == rebootsUnwiped || v == isWipedByHand {
 		n.slow()
 	}
 	c.emit(n, action{verb: v, machine: i}, fault, violation{})

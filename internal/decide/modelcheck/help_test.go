@@ -86,7 +86,7 @@ func (w *world) over() bool {
 	for i := range w.machines {
 		m := &w.machines[i]
 		asked := m.deleting || (w.teardown && m.declared && m.approved && !m.orphaned)
-		if (m.declared && asked) || m.leaving != 0 || m.resetting || (m.declared && m.node && m.ours && w.serves()) {
+		if (m.declared && asked) || m.leaving != 0 || m.resetting || (m.declared && !m.dead && m.node && m.ours && w.serves()) {
 			return false
 		}
 	}

@@ -14,7 +14,9 @@ func (w *world) checkCall(r uint8, p pass) violation {
 	}
 	if p.step != record && p.step != release && p.step != deleteNode && p.step != uncordonAfterwards && p.step != stage && !w.teardown && !w.tampered && !w.machines[i].byHand {
 		for k := range w.machines {
-			if o := &w.machines[k]; k != int(i) && o.present() && !(o.orphaned && o.accepted) && ((o.node && o.ours) || o.left()) {
+			o := &w.machines[k]
+			givenUp := o.orphaned && o.accepted
+			if k != int(i) && o.present() && !givenUp && ((o.node && o.ours) || o.left()) {
 				return violation{"I3", "two control planes are past cordon"}
 			}
 		}
@@ -32,6 +34,7 @@ func (w *world) checkCall(r uint8, p pass) violation {
 		return w.checkReboot(i, p)
 	case release:
 		return w.checkGone(i)
+	default: // Nothing is lost by the others.
 	}
 	return violation{}
 }
@@ -172,6 +175,7 @@ func (w *world) checkLook(i uint8, p pass) violation {
 		}
 	case leaveEtcd, removeMember:
 		return w.checkLeave(i, p)
+	default: // Nothing more is asked of the others.
 	}
 	if !m.allowed && !m.left() {
 		return violation{"4.1", "a removal that nobody allowed"}

@@ -55,7 +55,8 @@ var full = []config{
 	{name: "3 and 1 that replaces, two faults", voters: 3, spares: 1, declared: 3, replicas: 1, faults: 2, deletes: 1, edits: 1},
 	{name: "4, two faults, anything asked", voters: 4, declared: 3, replicas: 1, faults: 2, deletes: 1, edits: 1, callsOff: true, counts: true, deaths: true},
 	{name: "5, three faults", voters: 5, declared: 3, replicas: 1, faults: 3, deletes: 1, deaths: true},
-	{name: "5, two deleted, two faults", voters: 5, declared: 3, replicas: 1, faults: 2, deletes: 2, deaths: true, changes: true, edits: 1},
+	{name: "5, two deleted, two faults", voters: 5, declared: 3, replicas: 1, faults: 2, deletes: 2, deaths: true},
+	{name: "5, one that reboots, two faults", voters: 5, declared: 3, replicas: 1, faults: 2, deletes: 1, edits: 1, changes: true},
 	{name: "5 and 1 that replaces", voters: 5, spares: 1, declared: 5, replicas: 1, faults: 1, deletes: 1, edits: 1},
 }
 

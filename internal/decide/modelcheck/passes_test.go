@@ -1,6 +1,8 @@
 package modelcheck
 
 import (
+	"slices"
+
 	"github.com/maesh/provider-ichor/internal/decide/configchange"
 	"github.com/maesh/provider-ichor/internal/decide/removal"
 )
@@ -241,11 +243,7 @@ func (s step) irreversible() bool { return s == leaveEtcd || s == removeMember |
 
 // proves tells whether the machine must prove its UUID before a step.
 func (s step) proves() bool {
-	switch s {
-	case moveLeadership, moveForChange, leaveEtcd, reset, stage, reboot:
-		return true
-	}
-	return false
+	return slices.Contains([]step{moveLeadership, moveForChange, leaveEtcd, reset, stage, reboot}, s)
 }
 
 // carryOut is what act does: permit, proof, mark, lock read again, and then the one call.
@@ -350,7 +348,7 @@ func (w *world) onNode(i uint8, s step) {
 		m.pods = false
 	case deleteNode:
 		m.node, m.ours, m.pods = false, false, false
-	case uncordonAfterwards:
+	default:
 		m.ours = false
 	}
 }
@@ -372,7 +370,7 @@ func (c *checker) destroy(w, n world, r uint8, p pass, did action, broken violat
 		if k >= 0 {
 			n.machines[k].resetting = true
 		}
-	case reboot:
+	default:
 		if k >= 0 {
 			n.machines[k].up = false
 		}

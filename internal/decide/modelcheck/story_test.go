@@ -130,8 +130,9 @@ func (a action) String() string {
 		return "the TalosCluster is deleted, allowed"
 	case setsCount:
 		return fmt.Sprintf("the declared number of control planes is set to %d", a.machine)
+	default:
+		return fmt.Sprintf(on[a.verb], name)
 	}
-	return fmt.Sprintf(on[a.verb], name)
 }
 
 // String is what is special about a world, for whoever has to find out why nothing moves in it.
