@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 GO            ?= go
 GEN            = $(GO) tool -modfile=hack/tools/controller-gen/go.mod controller-gen
+PROMTOOL       = $(GO) tool -modfile=hack/tools/promtool/go.mod promtool
 LINT           = $(GO) tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
 VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
 LDFLAGS        = -s -w -X github.com/maesh/provider-ichor/internal/version.Version=$(VERSION)
@@ -38,6 +39,11 @@ build: ## Build the commands into bin/
 .PHONY: lint
 lint: ## Lint
 	@$(LINT) run ./...
+
+.PHONY: monitoring
+monitoring: ## Check the Prometheus alerts, and that each fires when it should
+	@$(PROMTOOL) check rules cluster/monitoring/alerts.yaml
+	@$(PROMTOOL) test rules cluster/monitoring/alerts_test.yaml
 
 .PHONY: generate
 generate: ## Regenerate deep copies, CRDs and the reference of reasons
