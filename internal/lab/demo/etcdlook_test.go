@@ -52,7 +52,7 @@ func TestEtcdLook(t *testing.T) {
 	})
 	sees := func(want string) {
 		t.Helper()
-		err := lab.Await(t.Context(), "the watch sees "+want, time.Minute, func(ctx context.Context) error {
+		err := lab.Await(t.Context(), "the watch sees "+want, 20*time.Second, func(ctx context.Context) error {
 			voters, up, err := w.look(ctx)
 			if is := fmt.Sprintf("%d/%d", up, voters); err != nil || is != want {
 				return fmt.Errorf("it sees %s (%w)", is, err)
@@ -67,9 +67,7 @@ func TestEtcdLook(t *testing.T) {
 	kill(0)
 	sees("2/3")
 	kill(1)
-	if voters, up, err := w.look(t.Context()); err == nil && up > 1 {
-		t.Errorf("without a quorum it sees %d of %d voters up", up, voters)
-	}
+	sees("1/3")
 }
 
 // startEtcd starts three members of one etcd, whose clients need a certificate of this authority.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,8 @@ import (
 const (
 	// lookInterval is how often etcd is looked at: a machine that reboots is down for seconds.
 	lookInterval = 250 * time.Millisecond
+	// listTimeout is how long etcd may take to tell its members: less than a quorum that is lost for a moment.
+	listTimeout = time.Second
 	// lookTimeout is how long a member may take to answer. All members share two cores with everything else.
 	lookTimeout = 5 * time.Second
 	// maxBlind is how long etcd may tell nothing, as in an election, before that counts as a quorum lost.
@@ -33,6 +36,9 @@ const (
 // and the addresses of etcd, and nothing of the product.
 type etcdWatch struct {
 	client *clientv3.Client
+	// members are those of the last list; run's own.
+	members []*etcdserverpb.Member
+
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -117,15 +123,17 @@ func (w *etcdWatch) run(ctx context.Context) {
 	}
 }
 
-// look counts the voters, and those of them that are up. The list is a linearizable read, so that it comes from a quorum.
+// look counts the voters, and those of them that are up. The list is a linearizable read, which comes from a quorum: without
+// one it does not come, and those that were on the last one are counted. If enough of them are up for a quorum nonetheless,
+// as in an election, that is an error: it proves nothing.
 func (w *etcdWatch) look(ctx context.Context) (voters, up int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	list, err := w.client.MemberList(ctx)
-	if err != nil {
-		return 0, 0, fmt.Errorf("etcd does not tell its members: %w", err)
+	unlisted := w.list(ctx)
+	if len(w.members) == 0 {
+		return 0, 0, unlisted
 	}
-	for _, m := range list.Members {
+	for _, m := range w.members {
 		if m.IsLearner {
 			continue
 		}
@@ -141,8 +149,25 @@ func (w *etcdWatch) look(ctx context.Context) (voters, up int, err error) {
 			up++
 		}
 	}
+	if unlisted != nil && up >= quorumOf(voters) {
+		return 0, 0, unlisted
+	}
 	return voters, up, nil
 }
+
+// list reads the members of etcd, or leaves them as they were.
+func (w *etcdWatch) list(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list, err := w.client.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("etcd does not tell its members: %w", err)
+	}
+	w.members = list.Members
+	return nil
+}
+
+func quorumOf(voters int) int { return voters/2 + 1 }
 
 // serves tells whether a member is up. One that is down refuses connections: the client would try again and again, so that
 // is found out before. One that is only slow says nothing of itself, which is an error.
@@ -200,7 +225,7 @@ func (t *tally) add(now time.Time, voters, up int, err error) {
 	if is := fmt.Sprintf("%d/%d", up, voters); len(t.story) == 0 || t.story[len(t.story)-1] != is {
 		t.story = append(t.story, is)
 	}
-	if quorum := voters/2 + 1; up < quorum {
+	if quorum := quorumOf(voters); up < quorum {
 		t.lose(fmt.Errorf("%d of %d voters were up, and a quorum needs %d (in look %d)", up, voters, quorum, t.looks))
 	}
 }

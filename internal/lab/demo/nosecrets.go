@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,7 +107,7 @@ func (d *Demo) scanKind(ctx context.Context, all dynamic.Interface, kind schema.
 			continue
 		}
 		if path, secret := d.secret.findIn(o.Object); secret != "" {
-			return 0, fmt.Errorf("%s %s/%s has %s at %s", kind.GroupResource(), o.GetNamespace(), o.GetName(), secret, path)
+			return 0, fmt.Errorf("%s %s/%s has %s at %s", kind.GroupResource(), o.GetNamespace(), o.GetName(), secret, strings.TrimSuffix(path, "."))
 		}
 	}
 	return len(list.Items), nil
