@@ -154,8 +154,8 @@ func startCluster(t *testing.T, f *Fleet, c *testCluster, names ...string) []*Ma
 	}
 	poll(t, "the first machine waits for its bootstrap", func(context.Context) error {
 		m := machines[0]
-		if state, _ := m.EtcdState(); state != svcPreparing || m.InstalledConfig() == nil || !m.apiUp() {
-			return fmt.Errorf("etcd is %q, the API is up: %t", state, m.apiUp())
+		if state, _ := m.EtcdState(); state != svcPreparing || m.InstalledConfig() == nil || !m.APIUp() {
+			return fmt.Errorf("etcd is %q, the API is up: %t", state, m.APIUp())
 		}
 		return nil
 	})
@@ -199,7 +199,7 @@ func TestClusterWithEtcdAndKubernetes(t *testing.T) {
 	if err := c.client(t, cp2).ResetGeneric(ctx, wipe(labelState, labelEphemeral)); err != nil {
 		t.Fatal(err)
 	}
-	if err := cp2.Wait(ctx, func(m *Machine) bool { return m.Stage() == "maintenance" && m.apiUp() }); err != nil {
+	if err := cp2.Wait(ctx, func(m *Machine) bool { return m.Stage() == "maintenance" && m.APIUp() }); err != nil {
 		t.Fatal(err)
 	}
 	if cp2.HasPartition(labelState) || cp2.HasPartition(labelEphemeral) {

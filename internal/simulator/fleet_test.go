@@ -92,15 +92,13 @@ func await(t *testing.T, m *Machine, what string, predicate func(*Machine) bool)
 
 func awaitStage(t *testing.T, m *Machine, stage string) {
 	t.Helper()
-	await(t, m, "stage "+stage, func(m *Machine) bool { return m.Stage() == stage && m.apiUp() })
+	await(t, m, "stage "+stage, func(m *Machine) bool { return m.Stage() == stage && m.APIUp() })
 }
 
 func awaitReady(t *testing.T, m *Machine) {
 	t.Helper()
 	await(t, m, "readiness", (*Machine).Ready)
 }
-
-func (m *Machine) apiUp() bool { return !m.apiSince().IsZero() }
 
 // A testCluster holds the PKI of one cluster and makes configurations and clients for it.
 type testCluster struct {

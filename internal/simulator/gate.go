@@ -71,6 +71,10 @@ func (g *gate) Accept() (net.Conn, error) {
 			if err := g.open(); err != nil {
 				return nil, err
 			}
+			if g.m.faults.has(FaultAPIDown) {
+				g.refuse() // it came back meanwhile, and found nothing to close
+			}
+			g.m.notify() // whoever waits for the API was woken by the end of the fault, which came before
 			continue
 		}
 		c, err := inner.Accept()
@@ -93,6 +97,13 @@ func (g *gate) isOpen(inner net.Listener) bool {
 	defer g.mu.Unlock()
 
 	return g.inner == inner
+}
+
+func (g *gate) listening() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.inner != nil
 }
 
 // refuse makes the port refuse connections and breaks the open ones, until the fault passes.

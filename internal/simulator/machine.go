@@ -119,6 +119,12 @@ func (m *Machine) EtcdState() (state string, healthy bool) {
 	return svc.state, svc.healthy
 }
 
+// APIUp reports whether the port of the Talos API takes connections; whether anything answers on them is another matter.
+func (m *Machine) APIUp() bool {
+	s := m.system()
+	return s != nil && s.apiOpen()
+}
+
 // PoweredOn reports whether the machine has power; it may still be booting, or have nothing to boot.
 func (m *Machine) PoweredOn() bool {
 	m.mu.Lock()

@@ -194,7 +194,7 @@ func TestResetThatDoesNotWipe(t *testing.T) {
 			} else {
 				awaitSilence(t, events)
 			}
-			await(t, m, "another boot", func(m *Machine) bool { return m.BootID() != "" && m.BootID() != boot && m.apiUp() })
+			await(t, m, "another boot", func(m *Machine) bool { return m.BootID() != "" && m.BootID() != boot && m.APIUp() })
 			if m.Stage() == "maintenance" || string(m.InstalledConfig()) != config {
 				t.Error("the machine was wiped")
 			}

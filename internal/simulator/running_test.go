@@ -31,7 +31,7 @@ func configured(t *testing.T, f *Fleet, c *testCluster, name string, kind machin
 	m := addMachine(t, f, MachineSpec{Name: name, Installed: true, PlatformConfig: c.config(t, kind)})
 	await(t, m, "running services", func(m *Machine) bool {
 		s := m.system()
-		if s == nil || !m.apiUp() {
+		if s == nil || !m.APIUp() {
 			return false
 		}
 		svc, ok := s.services.get("kubelet")

@@ -197,18 +197,12 @@ func (s *system) kick() {
 // setAPI replaces the running API with one in another mode.
 func (s *system) setAPI(mode apiMode) error {
 	s.mu.Lock()
-	old := s.api
-	s.api, s.apiUp = nil, time.Time{}
+	same := s.api != nil && s.api.mode == mode
 	s.mu.Unlock()
-	if old != nil {
-		if old.mode == mode {
-			s.mu.Lock()
-			s.api, s.apiUp = old, old.since
-			s.mu.Unlock()
-			return nil
-		}
-		old.stop()
+	if same {
+		return nil
 	}
+	s.stopAPI(false)
 	a, err := s.startAPI(mode)
 	if err != nil {
 		return err
@@ -221,6 +215,7 @@ func (s *system) setAPI(mode apiMode) error {
 	}
 	s.api, s.apiUp = a, a.since
 	s.mu.Unlock()
+	s.kick() // from now on the others may know of this machine
 	s.m.notify()
 	return nil
 }
@@ -232,11 +227,13 @@ func (s *system) stopAPI(cut bool) {
 	s.mu.Unlock()
 	switch {
 	case a == nil:
+		return
 	case cut:
 		a.kill()
 	default:
 		a.stop()
 	}
+	s.m.notify()
 }
 
 func (s *system) refuseConnections() {
@@ -246,6 +243,14 @@ func (s *system) refuseConnections() {
 	if a != nil {
 		a.gate.refuse()
 	}
+}
+
+// apiOpen reports whether the API's port takes connections.
+func (s *system) apiOpen() bool {
+	s.mu.Lock()
+	a := s.api
+	s.mu.Unlock()
+	return a != nil && a.gate.listening()
 }
 
 func (s *system) apiSince() time.Time {
