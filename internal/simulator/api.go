@@ -87,7 +87,7 @@ func (a *api) register() {
 	if s.is112() && a.mode == apiMaintenance {
 		return
 	}
-	clusterapi.RegisterClusterServiceServer(a.server, &clusterapi.UnimplementedClusterServiceServer{})
+	clusterapi.RegisterClusterServiceServer(a.server, &clusterServer{s: s})
 	inspect.RegisterInspectServiceServer(a.server, &inspect.UnimplementedInspectServiceServer{})
 	timeapi.RegisterTimeServiceServer(a.server, &timeServer{s: s})
 	if s.is112() {

@@ -57,7 +57,10 @@ func (s *system) initializePhases() []phase {
 		single("systemRequirements", "enforceKSPPRequirements", nothing),
 		early,
 		single("usb", "waitForUSB", nothing),
-		single("meta", "reloadMeta", nothing),
+		single("meta", "reloadMeta", func(context.Context) error {
+			s.m.disks.reloadMeta()
+			return nil
+		}),
 		single("dashboard", "startDashboard", func(context.Context) error {
 			s.services.run("dashboard")
 			return nil

@@ -30,6 +30,8 @@ func callDetail(req any) string {
 		return fmt.Sprintf("%016x", r.GetMemberId())
 	case *machine.ReadRequest:
 		return r.GetPath()
+	case *machine.CopyRequest:
+		return r.GetRootPath()
 	case *machine.UpgradeRequest:
 		return r.GetImage()
 	case *machine.LifecycleServiceUpgradeRequest:

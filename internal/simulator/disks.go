@@ -57,8 +57,9 @@ type diskSet struct {
 	partitions map[string]bool // by label
 
 	// META
-	stagedUpgrade string // version to install at the next boot
-	fallback      string // version to go back to, until the running one has proved itself
+	meta          map[uint8][]byte // by key
+	stagedUpgrade string           // version to install at the next boot
+	fallback      string           // version to go back to, until the running one has proved itself
 
 	// BOOT: the default entry and the other one of the A/B pair.
 	bootVersion, otherVersion string
@@ -76,6 +77,7 @@ type diskSet struct {
 func newDiskSet(dir string, disks []Disk) *diskSet {
 	return &diskSet{
 		disks: disks, dir: dir, partitions: map[string]bool{}, images: map[string]string{}, wiped: map[string]int{},
+		meta: map[uint8][]byte{},
 	}
 }
 
@@ -263,15 +265,31 @@ func (s *diskSet) wipe(labels ...string) error {
 	return nil
 }
 
+// blank erases what a partition holds, and the partition itself if it is to be dropped.
+func (s *diskSet) blank(label string, drop bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if err := s.wipeLocked(label); err != nil {
+		return err
+	}
+	if !drop {
+		s.partitions[label] = true
+	}
+	return nil
+}
+
 func (s *diskSet) wipeLocked(label string) error {
 	delete(s.partitions, label)
 	switch label {
 	case labelMeta:
 		s.stagedUpgrade, s.fallback = "", ""
+		clear(s.meta)
 	case labelBoot:
 		s.bootVersion, s.otherVersion = "", ""
 	case labelState:
 		s.config, s.nodeID = nil, ""
+		delete(s.meta, metaOfState)
 	case labelEphemeral:
 		s.images = map[string]string{}
 		if err := os.RemoveAll(s.dir); err != nil {

@@ -1,12 +1,12 @@
 package simulator
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,22 +21,50 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-const bootIDPath = "/proc/sys/kernel/random/boot_id"
+const (
+	bootIDPath = "/proc/sys/kernel/random/boot_id"
 
-// Read streams a file. Of the files of a real system there are those that clients are known to read.
-func (s *system) Read(in *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
-	var content string
-	switch in.GetPath() {
+	// ephemeralMount is where Talos mounts EPHEMERAL.
+	ephemeralMount = "/var"
+)
+
+// file returns one of the files outside of EPHEMERAL that clients are known to read.
+func (s *system) file(name string) (content string, ok bool) {
+	switch name {
 	case bootIDPath:
-		content = s.bootID + "\n"
+		return s.bootID + "\n", true
 	case "/proc/sys/kernel/hostname", "/etc/hostname":
-		content = s.hostname() + "\n"
+		return s.hostname() + "\n", true
 	case "/sys/class/dmi/id/product_uuid":
-		content = s.m.reportedUUID() + "\n"
+		return s.m.reportedUUID() + "\n", true
 	default:
-		return status.Errorf(codes.NotFound, "stat %s: no such file or directory", in.GetPath())
+		return "", false
 	}
-	return stream.Send(&common.Data{Bytes: []byte(content)})
+}
+
+// onEphemeral is where a path under /var really lies; false if EPHEMERAL is not mounted or the path is not on it.
+func (s *system) onEphemeral(name string) (string, bool) {
+	s.mu.Lock()
+	mounted := s.ephemeral
+	s.mu.Unlock()
+	rel, ok := strings.CutPrefix(name+"/", ephemeralMount+"/")
+	return filepath.Join(s.m.disks.dir, filepath.FromSlash(rel)), mounted && ok
+}
+
+// Read streams a file.
+func (s *system) Read(in *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
+	name := path.Clean(in.GetPath())
+	if content, ok := s.file(name); ok {
+		return stream.Send(&common.Data{Bytes: []byte(content)})
+	}
+	if real, ok := s.onEphemeral(name); ok {
+		if f, err := os.Open(real); err == nil {
+			defer func() { _ = f.Close() }() // read only
+			_, err = io.CopyBuffer(dataWriter{stream}, f, make([]byte, copyChunk))
+			return err
+		}
+	}
+	return status.Errorf(codes.NotFound, "stat %s: no such file or directory", in.GetPath())
 }
 
 // Kubeconfig streams a tar.gz with an administrator's kubeconfig, made anew for each call.
@@ -53,23 +81,6 @@ func (s *system) Kubeconfig(_ *emptypb.Empty, stream grpc.ServerStreamingServer[
 		return err
 	}
 	return stream.Send(&common.Data{Bytes: packed})
-}
-
-func tarGz(name string, content []byte) ([]byte, error) {
-	buf := &bytes.Buffer{}
-	zip := gzip.NewWriter(buf)
-	archive := tar.NewWriter(zip)
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), ModTime: time.Now(), Mode: 0o600}
-	if err := archive.WriteHeader(header); err != nil {
-		return nil, fmt.Errorf("cannot pack %q: %w", name, err)
-	}
-	if _, err := archive.Write(content); err != nil {
-		return nil, fmt.Errorf("cannot pack %q: %w", name, err)
-	}
-	if err := errors.Join(archive.Close(), zip.Close()); err != nil {
-		return nil, fmt.Errorf("cannot pack %q: %w", name, err)
-	}
-	return buf.Bytes(), nil
 }
 
 // GenerateClientConfiguration issues a client certificate for the roles that the caller wants.

@@ -146,7 +146,7 @@ func TestMaintenanceModeOf112(t *testing.T) {
 		{"wiping a device", func(ctx context.Context, c *client.Client) error {
 			_, err := c.StorageClient.BlockDeviceWipe(ctx, &storage.BlockDeviceWipeRequest{})
 			return err
-		}, codes.Unimplemented, "not implemented"},
+		}, codes.OK, ""},
 		{"MachineStatus", getResource(runtime.MachineStatusType, runtime.NamespaceName, runtime.MachineStatusID), codes.OK, ""},
 		{"MachineConfig is sensitive", getResource("MachineConfigs.config.talos.dev", "config", "v1alpha1"), codes.PermissionDenied, "not authorized"},
 		{"mode no-reboot", apply(machine.ApplyConfigurationRequest_NO_REBOOT, data, false), codes.Unimplemented, "apply configuration --mode='no-reboot' is not supported in maintenance mode"},

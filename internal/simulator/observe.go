@@ -39,6 +39,7 @@ func (s *system) refresh() {
 	s.followEtcd()
 	s.publishNetwork()
 	s.publishVolumes()
+	s.publishMeta()
 	s.publishServices()
 	s.publishCluster()
 	s.publishNode()

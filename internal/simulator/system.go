@@ -59,6 +59,7 @@ type system struct {
 
 	cosi     state.State
 	events   *eventRing
+	journal  *journal
 	seq      *sequencer
 	services *services
 	backends backends
@@ -93,7 +94,7 @@ type system struct {
 func newSystem(ctx context.Context, m *Machine) *system {
 	s := &system{
 		m: m, log: m.log, defs: m.fleet.defs, bootID: uuid.NewString(), bootTime: time.Now(), version: m.bootVersion(),
-		cosi: newResources(m.fleet.defs), events: newEventRing(), endings: make(chan ending, 1), dirty: make(chan struct{}, 1),
+		cosi: newResources(m.fleet.defs), events: newEventRing(), journal: newJournal(), endings: make(chan ending, 1), dirty: make(chan struct{}, 1),
 		complete: make(chan struct{}), backends: backends{conns: map[string]*grpc.ClientConn{}},
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
@@ -107,6 +108,7 @@ func newSystem(ctx context.Context, m *Machine) *system {
 // live runs the boot to its end and says how it ended.
 func (s *system) live() ending {
 	s.log.Info("booting", "boot", s.bootID, "version", s.version)
+	s.consolef("booting Talos %s", s.version)
 	s.workers.Go(s.observe)
 	s.workers.Go(s.boot)
 
@@ -181,6 +183,7 @@ func (s *system) is112() bool {
 
 // publish adds an event and lets it have its effect on the stage.
 func (s *system) publish(actorID string, payload proto.Message) {
+	s.narrate(payload)
 	s.events.publish(actorID, payload)
 	s.followStage(payload)
 	s.kick()
