@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 
@@ -44,6 +45,7 @@ func (f *Fleet) newEtcdMember(s *system) (etcdService, error) {
 	}
 	svc, err := etcdmember.New(etcdmember.Options{
 		DataDir:      s.m.disks.etcdDir(),
+		PKIDir:       filepath.Join(s.m.fleet.opts.Dir, s.m.spec.Name, "pki"),
 		SnapshotPath: s.m.disks.etcdSnapshot(),
 		Hostname:     s.hostname(),
 		Address:      s.m.spec.Address,

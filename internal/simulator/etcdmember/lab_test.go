@@ -110,7 +110,7 @@ func (l *lab) add(hostname string) *node {
 func (n *node) boot() {
 	n.lab.t.Helper()
 	service, err := New(Options{
-		DataDir: n.data(), SnapshotPath: filepath.Join(n.dir, "etcd.snapshot"),
+		DataDir: n.data(), PKIDir: filepath.Join(n.dir, "pki"), SnapshotPath: filepath.Join(n.dir, "etcd.snapshot"),
 		Hostname: n.hostname, Address: n.address, CA: n.lab.ca, Endpoints: n.lab.endpoints, Scale: testScale,
 		OnChange: func(Status) { n.lab.notify() }, Faults: n.has, Log: slog.New(&recorder{n}),
 	})

@@ -52,7 +52,7 @@ type member struct {
 // startMember starts etcd and does not wait until it is ready: without quorum it may never be, and runs all the same.
 func startMember(o Options, p *pki, how startup) (*member, error) {
 	shrinkWAL()
-	files, err := p.write()
+	files, err := p.write(o.PKIDir)
 	if err != nil {
 		return nil, err
 	}

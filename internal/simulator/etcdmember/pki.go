@@ -60,12 +60,11 @@ func newPKI(ca *x509.PEMEncodedCertificateAndKey, hostname string, address netip
 }
 
 // pkiFiles are the certificates as files, which is the only form that embedded etcd takes. It reads them again for each
-// connection, so they must stay until it has stopped.
+// connection, so they must stay until it has stopped. What a process that was killed left behind is written over.
 type pkiFiles struct{ dir string }
 
-func (p *pki) write() (*pkiFiles, error) {
-	dir, err := os.MkdirTemp("", "etcd-pki-")
-	if err != nil {
+func (p *pki) write(dir string) (*pkiFiles, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make a directory for certificates: %w", err)
 	}
 	f := &pkiFiles{dir: dir}

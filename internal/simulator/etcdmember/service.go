@@ -38,6 +38,8 @@ type Options struct {
 	DataDir string
 	// SnapshotPath is /var/lib/etcd.snapshot. Its directory exists as long as EPHEMERAL is mounted.
 	SnapshotPath string
+	// PKIDir is where the member's certificates lie while etcd runs. It belongs to this member alone.
+	PKIDir string
 	// Hostname is the name of the member.
 	Hostname string
 	// Address is where etcd listens: clients on 2379, peers on 2380.

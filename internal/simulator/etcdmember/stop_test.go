@@ -1,6 +1,8 @@
 package etcdmember
 
 import (
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -22,5 +24,20 @@ func TestStopOfAllMembersAtOnce(t *testing.T) {
 	}
 	for _, n := range nodes {
 		n.portsAreFree()
+	}
+}
+
+// The private keys of a member lie on disk only while its etcd runs.
+func TestStopRemovesTheCertificates(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.bootstrapped("a")
+	pki := filepath.Join(n.dir, "pki")
+	if entries, err := os.ReadDir(pki); err != nil || len(entries) != 3 {
+		t.Fatalf("certificates while it runs: %v, error %v", entries, err)
+	}
+	n.Stop()
+	if _, err := os.Stat(pki); !os.IsNotExist(err) {
+		t.Errorf("they are still there after it has stopped: %v", err)
 	}
 }
