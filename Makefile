@@ -14,6 +14,8 @@ GENERATED      = apis package go.mod go.sum
 TEST_TIMEOUT  ?= 20m
 # Two cores run two test binaries at a time; more only makes real etcd members miss their heartbeats.
 TEST_PARALLEL ?= 2
+# Tests remove what they make. This is for those that are killed: by Ctrl-C, or when their time is up.
+TEST_TMP       = $(CURDIR)/bin/tmp
 
 .PHONY: help
 help: ## Show this help
@@ -25,7 +27,8 @@ demo: build ## Show the main job on embedded parts, each promise a check; SHORT=
 
 .PHONY: test
 test: tools ## Run everything that must always pass, with the race detector
-	@$(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+	@rm -rf $(TEST_TMP) && mkdir -p $(TEST_TMP)
+	@trap 'rm -rf $(TEST_TMP)' EXIT; TMPDIR=$(TEST_TMP) $(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
 
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once
