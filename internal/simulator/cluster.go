@@ -89,6 +89,10 @@ func (f *Fleet) etcdChanged(s *system) {
 	systems := f.systems(id)
 	endpoints := []netip.AddrPort{}
 	for _, other := range systems {
+		if other.m.faults.has(FaultKubernetesDown) {
+			endpoints = nil
+			break
+		}
 		if st, ok := other.etcdState(); ok && st.Healthy && !st.Learner && st.State == svcRunning && other.ctx.Err() == nil {
 			endpoints = append(endpoints, netip.AddrPortFrom(other.m.spec.Address, etcdClientPort))
 		}

@@ -145,6 +145,9 @@ func (s *system) clusterID() string {
 
 // hostname is the configured one, or one made from the node's identity, or, before there is an identity, from the address.
 func (s *system) hostname() string {
+	if other := s.m.other(); other != nil && s.m.faults.has(FaultDuplicateHostname) && !other.faults.has(FaultDuplicateHostname) {
+		return other.Hostname()
+	}
 	cfg := s.activeConfig()
 	if cfg != nil && cfg.NetworkHostnameConfig() != nil {
 		if h := cfg.NetworkHostnameConfig().Hostname(); h != "" {

@@ -184,3 +184,58 @@ func TestNothingToBoot(t *testing.T) {
 		t.Errorf("stage %q, power %t", m.Stage(), m.PoweredOn())
 	}
 }
+
+func TestMachineOfAnotherCluster(t *testing.T) {
+	f := newTestFleet(t, Options{})
+	useFakeEtcd(f)
+	c := newTestCluster(t, endpointOf(f))
+	m := configured(t, f, c, "cp", machinetype.TypeControlPlane)
+	version := func(ctx context.Context, c *client.Client) error { _, err := c.Version(ctx); return err }
+	cl := c.client(t, m)
+	checkCalls(t, cl, []call{{"ours", version, codes.OK, ""}})
+	if err := m.SetFault(FaultOtherCluster, true); err != nil {
+		t.Fatal(err)
+	}
+	checkCalls(t, cl, []call{{"theirs", version, codes.Unavailable, "signed by unknown authority"}})
+	if err := m.SetFault(FaultOtherCluster, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "ours again", func() bool { return version(testContext(t), cl) == nil })
+}
+
+func TestBootHangs(t *testing.T) {
+	f := newTestFleet(t, Options{})
+	m := addMachine(t, f, MachineSpec{Name: "m", Installed: true})
+	awaitStage(t, m, "maintenance")
+	if err := m.SetFault(FaultBootHangs, true); err != nil {
+		t.Fatal(err)
+	}
+	m.system().end(ending{kind: endReboot})
+	await(t, m, "the end of the boot", func(m *Machine) bool { return m.BootID() == "" })
+	await(t, m, "a dark machine with power", func(m *Machine) bool { return m.Stage() == "" && m.PoweredOn() })
+	if err := m.SetFault(FaultBootHangs, false); err != nil {
+		t.Fatal(err)
+	}
+	m.PowerOff()
+	m.PowerOn()
+	awaitStage(t, m, "maintenance")
+}
+
+func TestDuplicateHostname(t *testing.T) {
+	f := newTestFleet(t, Options{})
+	first, second := addMachine(t, f, MachineSpec{Name: "first"}), addMachine(t, f, MachineSpec{Name: "second"})
+	awaitStage(t, first, "maintenance")
+	awaitStage(t, second, "maintenance")
+	if err := second.SetFault(FaultDuplicateHostname, true); err != nil {
+		t.Fatal(err)
+	}
+	if first.Hostname() != second.Hostname() {
+		t.Errorf("hostnames %q and %q", first.Hostname(), second.Hostname())
+	}
+	if err := first.SetFault(FaultDuplicateHostname, true); err != nil {
+		t.Fatal(err)
+	}
+	if first.Hostname() == second.Hostname() {
+		t.Error("two machines that have it of each other have their own")
+	}
+}

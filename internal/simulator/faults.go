@@ -26,6 +26,10 @@ const (
 	FaultUpgradeFails      = "upgrade-fails"
 	FaultUpgradeRollsBack  = "upgrade-rolls-back"
 	FaultProxyLag          = "proxy-lag"
+	FaultBootHangs         = "boot-hangs"
+	FaultOtherCluster      = "other-cluster"
+	FaultDuplicateHostname = "duplicate-hostname"
+	FaultKubernetesDown    = "kubernetes-down"
 
 	FaultEtcdLeaveFails       = "etcd-leave-fails"
 	FaultEtcdLeaveHangs       = "etcd-leave-hangs"
@@ -36,6 +40,7 @@ const (
 	FaultEtcdJoinInterrupted  = "etcd-join-interrupted"
 	FaultEtcdBootstrapFails   = "etcd-bootstrap-fails"
 	FaultEtcdStopped          = "etcd-stopped"
+	FaultEtcdMembersDiffer    = "etcd-members-differ"
 )
 
 // A Fault is one way in which a machine can misbehave.
@@ -65,6 +70,10 @@ var faults = []Fault{
 	{FaultUpgradeFails, "The installer exits with a non-zero code: LifecycleService.Upgrade still ends OK, the legacy sequence is fatal."},
 	{FaultUpgradeRollsBack, "A newly installed version fails fatally in its first boot, so the machine reverts to the version before."},
 	{FaultProxyLag, "Calls that other machines forward here fail as Unavailable for 15 seconds (scaled) after this machine's API came up."},
+	{FaultBootHangs, "A machine that restarts hangs in its firmware and stays dark, until its power is cycled without this fault."},
+	{FaultOtherCluster, "The Talos API of a configured machine shows the certificate of another cluster, and takes only clients of that."},
+	{FaultDuplicateHostname, "The machine takes the hostname of the fleet's first other machine, whatever its configuration says."},
+	{FaultKubernetesDown, "The Kubernetes API of the machine's cluster is down, as if the declared endpoint led to this machine."},
 
 	{FaultEtcdLeaveFails, "Leaving etcd fails; a graceful reset then ends in a reboot of the un-wiped member."},
 	{FaultEtcdLeaveHangs, "Leaving etcd never returns before the caller's deadline, and nothing is changed."},
@@ -75,6 +84,7 @@ var faults = []Fault{
 	{FaultEtcdJoinInterrupted, "The join dies between MemberAdd and the start of etcd, which leaves a member without a name."},
 	{FaultEtcdBootstrapFails, "Bootstrap answers OK, and then the etcd service fails."},
 	{FaultEtcdStopped, "The etcd process is stopped; the service says so, the member stays in the list."},
+	{FaultEtcdMembersDiffer, "The list of members that the machine tells lacks the last one by name, besides its own."},
 }
 
 // Faults returns every fault there is, in the order of the documentation.

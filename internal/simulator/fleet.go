@@ -49,6 +49,8 @@ type Fleet struct {
 	tempDir   string
 	newEtcd   func(*system) (etcdService, error)
 
+	otherCluster *authority // of the fault of that name
+
 	mu       sync.Mutex
 	machines []*Machine
 	clusters map[string]*workloadCluster // by cluster ID
@@ -77,6 +79,9 @@ func NewFleet(opts Options) (*Fleet, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{opts: opts, log: opts.Log, defs: defs, rpcs: newRPCLog(), clusters: map[string]*workloadCluster{}}
+	if f.otherCluster, err = newAuthority(); err != nil {
+		return nil, fmt.Errorf("cannot make fleet: %w", err)
+	}
 	f.discovery = newDiscovery(f.clusterChanged)
 	f.newEtcd = f.newEtcdMember
 	if opts.Dir == "" {

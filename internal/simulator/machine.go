@@ -209,12 +209,13 @@ func (m *Machine) notify() {
 }
 
 func (m *Machine) faultChanged(name string, on bool) {
-	if name == FaultAPIDown && on {
-		if s := m.system(); s != nil {
-			s.refuseConnections()
-		}
-	}
 	if s := m.system(); s != nil {
+		switch {
+		case name == FaultAPIDown && on:
+			s.refuseConnections()
+		case name == FaultOtherCluster:
+			s.dropConnections() // those that are open were made with the other certificate
+		}
 		s.kick()
 	}
 	m.notify()
@@ -270,6 +271,11 @@ func (m *Machine) run(ctx context.Context, off chan struct{}) {
 			<-ctx.Done()
 			return
 		}
+		if delay == rebootDelay && m.faults.has(FaultBootHangs) {
+			m.log.Info("hanging in the firmware")
+			<-ctx.Done()
+			return
+		}
 		s := newSystem(ctx, m)
 		m.setSystem(s)
 		end := s.live()
@@ -303,14 +309,20 @@ func (m *Machine) platformConfig() []byte {
 
 // reportedUUID is what SMBIOS says, or seems to say.
 func (m *Machine) reportedUUID() string {
-	if m.faults.has(FaultDuplicateUUID) {
-		for _, other := range m.fleet.Machines() {
-			if other != m {
-				return other.spec.UUID
-			}
-		}
+	if other := m.other(); other != nil && m.faults.has(FaultDuplicateUUID) {
+		return other.spec.UUID
 	}
 	return m.spec.UUID
+}
+
+// other is the fleet's first other machine; nil if there is none.
+func (m *Machine) other() *Machine {
+	for _, other := range m.fleet.Machines() {
+		if other != m {
+			return other
+		}
+	}
+	return nil
 }
 
 // sleep waits, or returns ctx's error if that comes first.

@@ -248,6 +248,15 @@ func (s *system) refuseConnections() {
 	}
 }
 
+func (s *system) dropConnections() {
+	s.mu.Lock()
+	a := s.api
+	s.mu.Unlock()
+	if a != nil {
+		a.gate.dropConnections()
+	}
+}
+
 // apiOpen reports whether the API's port takes connections.
 func (s *system) apiOpen() bool {
 	s.mu.Lock()
@@ -276,12 +285,21 @@ func (s *system) tlsConfig(mode apiMode) (*tls.Config, error) {
 		return maintenanceTLS(s.m.spec.Address, func() bool { return s.m.faults.has(FaultFingerprintChange) })
 	}
 	pool := func() *stdx509.CertPool {
+		if s.m.faults.has(FaultOtherCluster) {
+			return s.m.fleet.otherCluster.pool
+		}
 		if cfg := s.activeConfig(); cfg != nil && cfg.Machine() != nil {
 			return acceptedCAs(cfg)
 		}
 		return stdx509.NewCertPool()
 	}
-	return runningTLS(pool, s.certificate, s.now), nil
+	cert := func() (*tls.Certificate, error) {
+		if s.m.faults.has(FaultOtherCluster) {
+			return s.m.fleet.otherCluster.serverCertificate(s.m.spec.Address, s.hostname())
+		}
+		return s.certificate()
+	}
+	return runningTLS(pool, cert, s.now), nil
 }
 
 // certificate returns the server certificate of a configured machine, a new one when the configuration, the hostname or half

@@ -55,6 +55,26 @@ func newMaintenanceCertificate(addr netip.Addr) (*tls.Certificate, error) {
 		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}), x509.KeyUsage(stdx509.KeyUsageDigitalSignature))
 }
 
+// An authority is the CA of a cluster that no machine of the fleet belongs to.
+type authority struct {
+	ca   *x509.PEMEncodedCertificateAndKey
+	pool *stdx509.CertPool
+}
+
+func newAuthority() (*authority, error) {
+	ca, err := x509.NewSelfSignedCertificateAuthority(x509.Organization("talos"), x509.ECDSA(true))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the CA of another cluster: %w", err)
+	}
+	a := &authority{ca: x509.NewCertificateAndKeyFromCertificateAuthority(ca), pool: stdx509.NewCertPool()}
+	a.pool.AppendCertsFromPEM(a.ca.Crt)
+	return a, nil
+}
+
+func (a *authority) serverCertificate(addr netip.Addr, hostname string) (*tls.Certificate, error) {
+	return serverCertificate(a.ca, addr, hostname, nil, time.Now())
+}
+
 // issue makes a leaf certificate for 24 hours.
 func issue(ca *x509.PEMEncodedCertificateAndKey, now time.Time, setters ...x509.Option) (*tls.Certificate, error) {
 	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -33,13 +34,30 @@ func (s *Service) EtcdMemberList(ctx context.Context, in *machine.EtcdMemberList
 		return nil, err
 	}
 	out := &machine.EtcdMembers{}
-	for _, m := range list.Members {
+	for _, m := range s.told(list.Members) {
 		out.LegacyMembers = append(out.LegacyMembers, m.Name)
 		out.Members = append(out.Members, &machine.EtcdMember{
 			Id: m.ID, Hostname: m.Name, PeerUrls: m.PeerURLs, ClientUrls: m.ClientURLs, IsLearner: m.IsLearner,
 		})
 	}
 	return &machine.EtcdMemberListResponse{Messages: []*machine.EtcdMembers{out}}, nil
+}
+
+// told is the list as this machine tells it.
+func (s *Service) told(members []*etcdserverpb.Member) []*etcdserverpb.Member {
+	if !s.o.Faults(FaultMembersDiffer) {
+		return members
+	}
+	last := -1
+	for i, m := range members {
+		if m.Name != s.o.Hostname && (last < 0 || m.Name > members[last].Name) {
+			last = i
+		}
+	}
+	if last < 0 {
+		return members
+	}
+	return slices.Delete(slices.Clone(members), last, last+1)
 }
 
 // EtcdStatus is the local member's own view; it needs no quorum.

@@ -30,6 +30,7 @@ const (
 	FaultJoinInterrupted   = "etcd-join-interrupted"   // a join dies between MemberAdd and the start of etcd
 	FaultBootstrapFails    = "etcd-bootstrap-fails"    // Bootstrap answers OK, and then the service fails
 	FaultStopped           = "etcd-stopped"            // etcd does not run
+	FaultMembersDiffer     = "etcd-members-differ"     // the list of members lacks the last other one by name
 )
 
 // Options of a Service.
