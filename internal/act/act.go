@@ -67,6 +67,10 @@ func New(kube client.Client, clk clock.PassiveClock, background *Background) *Ac
 // Running tells whether a long call for this machine is under way in this process. Its outcome is read from the world.
 func (a *Actor) Running(id facts.MachineID) bool { return a.background.Running(string(id)) }
 
+// LeaveFailed is what the last attempt of a machine to leave etcd answered, if that was an error. It is for people: whether
+// the machine has left is for the others to tell.
+func (a *Actor) LeaveFailed(id facts.MachineID) error { return a.background.Failed(string(id)) }
+
 // permitted is what stands before a step that disturbs but can be taken back.
 func (a *Actor) permitted(ctx context.Context, lock Lock, p permit.Permit, t Target, step string) error {
 	if err := p.Check(t.ID, step, a.clock.Now()); err != nil {

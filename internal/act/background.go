@@ -9,8 +9,9 @@ import (
 // number of clusters; a call beyond it waits for a later pass.
 const maxBackground = 64
 
-// Background runs calls that take longer than a reconcile pass, at most one for each key. It remembers nothing of a call
-// that has ended: its outcome is read from the world, which is all that a restarted process has, too.
+// Background runs calls that take longer than a reconcile pass, at most one for each key. The outcome of a call that has
+// ended is read from the world, which is all that a restarted process has, too. What a call failed with is remembered only so
+// that a person can be told.
 type Background struct {
 	base   context.Context //nolint:containedctx // The calls outlive the passes that start them; this ends them.
 	cancel context.CancelFunc
@@ -18,13 +19,14 @@ type Background struct {
 	mu      sync.Mutex
 	stopped bool
 	running map[string]struct{}
+	failed  map[string]error
 	calls   sync.WaitGroup
 }
 
 // NewBackground returns a Background without calls. It must be added to a manager, or be stopped with Stop.
 func NewBackground() *Background {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Background{base: ctx, cancel: cancel, running: map[string]struct{}{}}
+	return &Background{base: ctx, cancel: cancel, running: map[string]struct{}{}, failed: map[string]error{}}
 }
 
 // Running tells whether a call for this key runs.
@@ -35,25 +37,33 @@ func (b *Background) Running(key string) bool {
 	return ok
 }
 
+// Failed is what the last call for this key failed with; nil if it did not, or if none has ended yet. It proves nothing.
+func (b *Background) Failed(key string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed[key]
+}
+
 // Go runs fn unless a call for this key runs already, too many run, or everything was stopped. It tells whether it did.
-func (b *Background) Go(key string, fn func(ctx context.Context)) bool {
+func (b *Background) Go(key string, fn func(ctx context.Context) error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.running[key]; ok || b.stopped || len(b.running) >= maxBackground {
 		return false
 	}
 	b.running[key] = struct{}{}
-	b.calls.Go(func() {
-		defer b.ended(key)
-		fn(b.base)
-	})
+	b.calls.Go(func() { b.ended(key, fn(b.base)) })
 	return true
 }
 
-func (b *Background) ended(key string) {
+func (b *Background) ended(key string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.running, key)
+	delete(b.failed, key)
+	if err != nil {
+		b.failed[key] = err
+	}
 }
 
 // Start waits until ctx is done and stops everything: it makes Background a runnable of a manager.

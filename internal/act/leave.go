@@ -23,9 +23,7 @@ func (a *Actor) LeaveEtcd(ctx context.Context, lock Lock, p permit.Permit, step 
 	if err := a.irreversible(ctx, lock, p, t, step, m); err != nil {
 		return err
 	}
-	started := a.background.Go(string(t.ID), func(ctx context.Context) {
-		_ = lock.RenewWhile(ctx, m.LeaveEtcd) // Looked at in the world, see above.
-	})
+	started := a.background.Go(string(t.ID), func(ctx context.Context) error { return lock.RenewWhile(ctx, m.LeaveEtcd) })
 	if !started && !a.Running(t.ID) {
 		return fmt.Errorf("cannot %s %q: too many long calls run already", step, t.Name)
 	}

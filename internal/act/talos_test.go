@@ -88,11 +88,11 @@ func TestWipeLabels(t *testing.T) {
 func TestBackgroundRunsEachOnce(t *testing.T) {
 	b := NewBackground()
 	begun, ended := make(chan struct{}), make(chan struct{})
-	if !b.Go("a", func(ctx context.Context) { close(begun); <-ctx.Done(); close(ended) }) {
+	if !b.Go("a", func(ctx context.Context) error { close(begun); <-ctx.Done(); close(ended); return nil }) {
 		t.Fatal("a call was not begun")
 	}
 	<-begun
-	if b.Go("a", func(context.Context) { t.Error("a second call for the same machine was begun") }) {
+	if b.Go("a", func(context.Context) error { t.Error("a second call for the same machine was begun"); return nil }) {
 		t.Error("a second call for the same machine was accepted")
 	}
 	if !b.Running("a") || b.Running("b") {
@@ -107,7 +107,7 @@ func TestBackgroundRunsEachOnce(t *testing.T) {
 	if b.Running("a") {
 		t.Error("a call that has ended is remembered")
 	}
-	if b.Go("b", func(context.Context) {}) {
+	if b.Go("b", func(context.Context) error { return nil }) {
 		t.Error("a call was begun after everything was stopped")
 	}
 }
@@ -116,11 +116,11 @@ func TestBackgroundIsBounded(t *testing.T) {
 	b := NewBackground()
 	t.Cleanup(b.Stop)
 	for i := range maxBackground {
-		if !b.Go(string(rune('A'+i)), func(ctx context.Context) { <-ctx.Done() }) {
+		if !b.Go(string(rune('A'+i)), func(ctx context.Context) error { <-ctx.Done(); return nil }) {
 			t.Fatalf("call %d was not begun", i)
 		}
 	}
-	if b.Go("one more", func(context.Context) {}) {
+	if b.Go("one more", func(context.Context) error { return nil }) {
 		t.Error("there is no bound")
 	}
 }
@@ -128,7 +128,7 @@ func TestBackgroundIsBounded(t *testing.T) {
 func TestLeaveIsNotRepeatedWhileItRuns(t *testing.T) {
 	a, l := newTestActor(t), &ledger{}
 	release := make(chan struct{})
-	a.background.Go(string(target.ID), func(context.Context) { <-release })
+	a.background.Go(string(target.ID), func(context.Context) error { <-release; return nil })
 	err := a.LeaveEtcd(context.Background(), &fakeLock{ledger: l}, grant("step"), "step", target, &fakeMachine{ledger: l, uuid: uuid})
 	close(release)
 	if err != nil || len(l.calls) > 0 {

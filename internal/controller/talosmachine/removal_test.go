@@ -379,6 +379,27 @@ func TestLongLeave(t *testing.T) {
 	}
 }
 
+// TestFailingLeaveIsTold is about a leave that fails each time: a person must see why nothing goes on.
+func TestFailingLeaveIsTold(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	b.box("cp-4").fault = func(op string) (bool, error) {
+		if op != "LeaveEtcd" {
+			return true, nil
+		}
+		return false, errors.New("etcdserver: unhealthy cluster")
+	}
+	b.remove("cp-4")
+	b.passUntil("cp-4", func() bool {
+		return strings.Contains(b.get("cp-4").GetCondition(v1alpha1.TypeRemoval).Message, "etcdserver: unhealthy cluster. If that goes on")
+	})
+	if n := count(b.sent(), "Reset"); n > 0 {
+		t.Errorf("a machine that could not leave etcd was reset %d times", n)
+	}
+	b.box("cp-4").fault = nil
+	b.walk("cp-4")
+	b.removed("cp-4")
+}
+
 func TestDrainBlockedWaits(t *testing.T) {
 	b := newBench(t, 3, four, nil)
 	b.must(b.kube.Tracker().Add(&policyv1.PodDisruptionBudget{

@@ -140,6 +140,7 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 		e.marker.failing(mg, d, err)
 		return err
 	}
+	failed := e.actor.LeaveFailed(idOf(mg))
 	err := e.actor.Remove(ctx, e.job(mg, lock, f, target), d)
 	blocked := (*act.DrainBlockedError)(nil)
 	switch {
@@ -147,11 +148,14 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 		if d.Step == removal.Drain {
 			d.Message += e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
 		}
+		if d.Step == removal.LeaveEtcd && failed != nil {
+			d.Message += fmt.Sprintf(". The attempt before this one failed: %s. If that goes on, see the etcd service of %s and of the other control planes", failed, mg.GetName())
+		}
 		e.marker.acted(mg, d)
 		e.soon(mg)
 		return nil
 	case errors.As(err, &blocked):
-		message := blocked.Error() + e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
+		message := sentence(blocked) + e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
 		e.marker.waiting(mg, d.Step.String(), v1alpha1.ReasonDrainBlocked, message, false)
 		e.wait(mg)
 		return nil
