@@ -145,7 +145,7 @@ func blockedByBudget(ctx context.Context, k kubernetes.Interface, pod corev1.Pod
 		if err != nil || !s.Matches(labels.Set(pod.GetLabels())) || b.Status.DisruptionsAllowed > 0 {
 			continue
 		}
-		return fmt.Sprintf("pod %s is protected by PodDisruptionBudget %q, which allows %d disruptions now (%d healthy, %d needed)",
+		return fmt.Sprintf("pod %s is protected by PodDisruptionBudget %q, which allows %d disruptions now (%d healthy, %d needed): have more such pods elsewhere, or change the budget",
 			name, b.GetName(), b.Status.DisruptionsAllowed, b.Status.CurrentHealthy, b.Status.DesiredHealthy)
 	}
 	return fmt.Sprintf("the API server refuses the eviction of pod %s for now", name)

@@ -112,7 +112,7 @@ func TestDrain(t *testing.T) {
 			objects: []runtime.Object{pod("a"), pod("b"), budget("roomy", "a", 3), budget("tight", "b", 0), budget("other", "c", 0)},
 			refuse:  map[string]error{"b": tooMany},
 			evicted: []string{"a", "b"},
-			want:    `the drain of Node "node-1" is blocked: pod apps/b is protected by PodDisruptionBudget "tight", which allows 0 disruptions now (1 healthy, 1 needed)`,
+			want:    `the drain of Node "node-1" is blocked: pod apps/b is protected by PodDisruptionBudget "tight", which allows 0 disruptions now (1 healthy, 1 needed): have more such pods elsewhere, or change the budget`,
 		},
 		"Unmanaged": {
 			reason:  "A pod that nobody would create again blocks the drain before anything is evicted.",

@@ -256,11 +256,15 @@ func markUnreachable(mg *v1alpha1.TalosMachine, err error) {
 	if !ok {
 		reason = v1alpha1.ReasonUnreachable
 	}
-	message := sentence(err)
-	if reason == v1alpha1.ReasonForeignCluster {
-		message += ". Nothing is sent to it. Correct spec.forProvider.address, or reset the machine if it is to join this cluster"
-	}
-	mark(mg, v1alpha1.TypeReachable, corev1.ConditionFalse, reason, message)
+	mark(mg, v1alpha1.TypeReachable, corev1.ConditionFalse, reason, sentence(err)+wayBack[reason])
+}
+
+// wayBack is what a person can do about a machine that answers, and not as it should.
+var wayBack = map[xpv2.ConditionReason]string{
+	v1alpha1.ReasonForeignCluster: ". Nothing is sent to it. Correct spec.forProvider.address, or reset the machine if it is to join this cluster",
+	v1alpha1.ReasonFingerprintMismatch: ". Nothing is sent to it. The fingerprint is on its console and is another one after each boot: " +
+		"if it is the right machine, correct spec.forProvider.maintenanceFingerprint",
+	v1alpha1.ReasonClockSkew: ". Set the clock of the machine, or that of the provider",
 }
 
 // sentence makes a sentence of an error, for a condition.

@@ -147,7 +147,7 @@ func (e *external) rebootAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	job.Config = e.seen.desired
 	err := e.actor.Reconfigure(ctx, job, d)
 	if blocked := (*act.DrainBlockedError)(nil); errors.As(err, &blocked) {
-		e.rebootWaits(mg, v1alpha1.ReasonNeedsReboot, blocked.Error())
+		e.rebootWaits(mg, v1alpha1.ReasonNeedsReboot, sentence(blocked))
 		return nil
 	}
 	if err == nil {
