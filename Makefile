@@ -49,9 +49,11 @@ monitoring: ## Check the Prometheus alerts, and that each fires when it should
 	@$(PROMTOOL) test rules cluster/monitoring/alerts_test.yaml
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs and the reference of reasons
+generate: ## Regenerate deep copies, CRDs, XRDs and the reference of reasons
 	@rm -rf package/crds
-	@$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./apis/... crd:crdVersions=v1 output:crd:artifacts:config=package/crds
+	@$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./apis/...
+	@$(GEN) crd:crdVersions=v1 paths=./apis/v1alpha1/... output:crd:artifacts:config=package/crds
+	@$(GEN) crd:crdVersions=v1 paths=./apis/topology/... output:crd:stdout | $(GO) run ./hack/xrd package/configuration
 	@$(GO) run ./hack/reference
 
 .PHONY: verify
