@@ -26,7 +26,7 @@ func Conditions(f Facts, p Plan) []*fnv1.Condition {
 
 // invalid says that nothing is changed, and why.
 func invalid(err error) *fnv1.Condition {
-	return condition(topology.TypeValid, fnv1.Status_STATUS_CONDITION_FALSE, topology.ReasonInvalid, sentence(err.Error()))
+	return condition(topology.TypeValid, fnv1.Status_STATUS_CONDITION_FALSE, topology.ReasonInvalid, "Nothing is changed: "+err.Error())
 }
 
 func clusterReady(c Cluster) *fnv1.Condition {
@@ -69,7 +69,7 @@ func removal(r Removal) *fnv1.Condition {
 	if r.Step == Nothing {
 		status = fnv1.Status_STATUS_CONDITION_FALSE
 	}
-	return condition(topology.TypeRemoval, status, r.Reason, sentence(r.Message))
+	return condition(topology.TypeRemoval, status, r.Reason, r.Message)
 }
 
 func deletionProtected(f Facts) *fnv1.Condition {
@@ -128,12 +128,4 @@ func Status(f Facts, p Plan) (*structpb.Struct, error) {
 		"kind":       structpb.NewStringValue(f.Owner.Kind),
 		"status":     status.GetFields()["composite"],
 	}}, nil
-}
-
-// sentence begins with a capital letter.
-func sentence(s string) string {
-	if s == "" {
-		return ""
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

@@ -145,9 +145,9 @@ func choose(f Facts, candidates []Machine) Removal {
 		if reason == "" {
 			reason = w.reason
 		}
-		waits = append(waits, fmt.Sprintf("%s waits: %s", m.Name, w.message))
+		waits = append(waits, fmt.Sprintf("%s: %s", m.Name, w.message))
 	}
-	return Removal{Step: Nothing, Reason: reason, Message: strings.Join(waits, "; ")}
+	return Removal{Step: Nothing, Reason: reason, Message: "Waiting to remove " + strings.Join(waits, "; ")}
 }
 
 // let a machine go: its permission is written first, and it is dropped once the provider has seen that.

@@ -34,12 +34,13 @@ func gate(f Facts, m Machine) *wait {
 	return nil
 }
 
-// additionIsMissing waits for the machines of the same role that are listed and have not joined. Before etcd was bootstrapped
-// nobody can join, and a machine that never came up may be what keeps it from being bootstrapped.
+// additionIsMissing waits for the machines that are listed and have not joined; only a control plane does not wait for
+// workers. Before etcd was bootstrapped nobody can join, and a machine that never came up may be what keeps it from being
+// bootstrapped.
 func additionIsMissing(f Facts, m Machine) *wait {
 	var missing []string
 	for _, l := range f.Listed {
-		if l.Role != m.Role || !l.Parameters.Approved || f.asked(l.Name) {
+		if !l.Parameters.Approved || f.asked(l.Name) || (l.Role == v1alpha1.RoleWorker && m.Role == v1alpha1.RoleControlPlane) {
 			continue
 		}
 		seen, there := f.machine(l.Name)

@@ -105,8 +105,11 @@ func (f *Facts) observe(name string, r *fnv1.Resource) error {
 	case name == nameConnection:
 		return f.observeSecret(r)
 	case name == nameGuard || name == nameClaimGuard:
-		u := &unstructured.Unstructured{Object: r.GetResource().AsMap()}
-		f.Guards[name] = conditionOf(u, xpv2.TypeReady)
+		g := &guard{}
+		if err := into(r.GetResource(), g); err != nil {
+			return fmt.Errorf("cannot read the composed resource %q: %w", name, err)
+		}
+		f.Guards[name] = conditionOf(g, xpv2.TypeReady)
 	case isMachine:
 		m, err := machineOf(machine, r.GetResource())
 		if err != nil {
@@ -148,13 +151,12 @@ func (f *Facts) observeCluster(r *fnv1.Resource) error {
 	if err := intoKind(r.GetResource(), c, nameCluster, v1alpha1.TalosClusterKind); err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{Object: r.GetResource().AsMap()}
 	f.Cluster = Cluster{
 		Exists:        true,
 		Deleting:      c.GetDeletionTimestamp() != nil,
 		Bootstrapped:  c.GetAnnotations()[v1alpha1.AnnotationBootstrapped] != "" || c.Status.AtProvider.BootstrappedBy != "",
-		Ready:         conditionOf(u, xpv2.TypeReady),
-		Transitioning: conditionOf(u, v1alpha1.TypeTransitioning),
+		Ready:         conditionOf(c, xpv2.TypeReady),
+		Transitioning: conditionOf(c, v1alpha1.TypeTransitioning),
 		Approved:      c.Status.AtProvider.ControlPlanes.Approved,
 		Connection:    r.GetConnectionDetails(),
 	}
@@ -186,7 +188,6 @@ func machineOf(name string, s *structpb.Struct) (Machine, error) {
 	if err := intoKind(s, o, prefixMachine+name, v1alpha1.TalosMachineKind); err != nil {
 		return Machine{}, err
 	}
-	u := &unstructured.Unstructured{Object: s.AsMap()}
 	m := Machine{
 		Name:      name,
 		Role:      o.Spec.ForProvider.Role,
@@ -194,17 +195,17 @@ func machineOf(name string, s *structpb.Struct) (Machine, error) {
 		Approved:  o.Spec.ForProvider.Approved,
 		Deleting:  o.GetDeletionTimestamp() != nil,
 		Allowed:   o.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "true",
-		Ready:     conditionOf(u, xpv2.TypeReady),
-		Removable: conditionOf(u, v1alpha1.TypeRemovable),
-		Removal:   conditionOf(u, v1alpha1.TypeRemoval),
+		Ready:     conditionOf(o, xpv2.TypeReady),
+		Removable: conditionOf(o, v1alpha1.TypeRemovable),
+		Removal:   conditionOf(o, v1alpha1.TypeRemoval),
 	}
 	if m.Role != v1alpha1.RoleControlPlane && m.Role != v1alpha1.RoleWorker {
 		return Machine{}, fmt.Errorf("TalosMachine %q has the role %q", o.GetName(), m.Role)
 	}
-	silent := conditionOf(u, v1alpha1.TypeReachable).Status == corev1.ConditionFalse
+	silent := conditionOf(o, v1alpha1.TypeReachable).Status == corev1.ConditionFalse
 	m.Joined = m.Ready.True() || (silent && o.Status.AtProvider.NodeName != "")
-	m.ForProvider, _, _ = unstructured.NestedMap(u.Object, "spec", "forProvider")
-	m.ProviderConfigRef, _, _ = unstructured.NestedMap(u.Object, "spec", "providerConfigRef")
+	m.ForProvider, _, _ = unstructured.NestedMap(s.AsMap(), "spec", "forProvider")
+	m.ProviderConfigRef, _, _ = unstructured.NestedMap(s.AsMap(), "spec", "providerConfigRef")
 	return m, nil
 }
 
@@ -230,18 +231,24 @@ func into(s *structpb.Struct, o any) error {
 	return json.Unmarshal(raw, o)
 }
 
-// conditionOf an object. One that was observed at an older generation than the object has is stale.
-func conditionOf(u *unstructured.Unstructured, t xpv2.ConditionType) Condition {
-	status := xpv2.ConditionedStatus{}
-	raw, err := json.Marshal(u.Object["status"])
-	if err != nil || json.Unmarshal(raw, &status) != nil {
-		return Condition{}
-	}
-	c := status.GetCondition(t)
-	return Condition{
-		Status:  c.Status,
-		Reason:  c.Reason,
-		Message: c.Message,
-		Stale:   c.ObservedGeneration < u.GetGeneration(),
-	}
+// A conditioned object says something of itself.
+type conditioned interface {
+	GetGeneration() int64
+	GetCondition(t xpv2.ConditionType) xpv2.Condition
 }
+
+// conditionOf an object. One that was observed at an older generation than the object has is stale.
+func conditionOf(o conditioned, t xpv2.ConditionType) Condition {
+	c := o.GetCondition(t)
+	return Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Stale: c.ObservedGeneration < o.GetGeneration()}
+}
+
+// A guard is what is read of a Usage or a ClusterUsage.
+type guard struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Status xpv2.ConditionedStatus `json:"status"`
+}
+
+// GetCondition of this guard.
+func (g *guard) GetCondition(t xpv2.ConditionType) xpv2.Condition { return g.Status.GetCondition(t) }
