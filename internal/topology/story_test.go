@@ -130,8 +130,9 @@ func (c *core) declare(text string, claim bool) error {
 	var pools []any
 	machines := map[string]map[string]any{}
 	add := func(names string) []any {
-		out := []any{}
-		for _, name := range strings.Fields(names) {
+		fields := strings.Fields(names)
+		out := make([]any, 0, len(fields))
+		for _, name := range fields {
 			m := map[string]any{"name": name, "address": name + ".example.org", "approved": true}
 			machines[name] = m
 			out = append(out, m)
