@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 )
 
-// TestStories tells what becomes of a topology over several passes, one kind of incident in each file of testdata. Run it with
+// TestStories tells what becomes of a topology over several passes, one kind of incident in each file of testdata/stories. Run it with
 // -rewrite to write down what is done now, and commit that only if you understand what changed and want it.
 //
 //	topology [claim]     what is declared from now on; see declare
@@ -22,7 +23,7 @@ import (
 //	status               the status of the topology
 //	show <name>          what is desired of one object
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, filepath.Join("testdata", "stories"), func(t *testing.T, path string) {
 		c := newCore(t)
 		said := map[string]string{}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
