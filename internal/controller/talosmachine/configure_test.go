@@ -313,6 +313,22 @@ func TestUnreachableIsAnError(t *testing.T) {
 	b.wantReason("cp-3", xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable)
 }
 
+// TestUnreachableMachineTellsWhetherItCanBeRemoved has a machine die: the very one that people want to remove. What a removal
+// would be told is then decided by the others, and must not stay what it was while the machine lived.
+func TestUnreachableMachineTellsWhetherItCanBeRemoved(t *testing.T) {
+	b := newConfigured(t, four, nil)
+	b.declareFewer()
+	b.pass("cp-4")
+	b.wantReason("cp-4", v1alpha1.TypeRemovable, corev1.ConditionFalse, v1alpha1.ReasonNotAllowed)
+	b.box("cp-4").unreachable = true
+	b.annotate("cp-4", v1alpha1.AnnotationAllowDelete, "true")
+	b.pass("cp-4")
+	b.wantReason("cp-4", v1alpha1.TypeRemovable, corev1.ConditionTrue, v1alpha1.ReasonRemovable)
+	b.box("cp-1").unreachable = true
+	b.pass("cp-4")
+	b.wantReason("cp-4", v1alpha1.TypeRemovable, corev1.ConditionFalse, v1alpha1.ReasonNoLeader)
+}
+
 func TestAdopt(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -83,6 +83,10 @@ func (e *external) observe(ctx context.Context, mg *v1alpha1.TalosMachine) (mana
 	if err != nil {
 		markUnreachable(mg, err)
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, sentence(err))
+		// Whether it can be removed is for the other machines to say, and asked above all of one that is dead.
+		if f, surveyErr := e.survey.Snapshot(ctx, clusterOf(mg)); surveyErr == nil {
+			e.showFacts(mg, f)
+		}
 		return managed.ExternalObservation{}, errors.Wrap(err, "cannot look at the machine")
 	}
 	showLive(mg, o)
