@@ -71,6 +71,8 @@ func (c *core) tell(name, what string) error {
 		delete(c.objects, name)
 	case "deleted":
 		o.SetDeletionTimestamp(ptr.To(metav1.Unix(1, 0)))
+	case "undeleted": // As in a cache that has not seen the deletion.
+		o.SetDeletionTimestamp(nil)
 	case "allowed":
 		annotations := o.GetAnnotations()
 		annotations[v1alpha1.AnnotationAllowDelete] = "true"
