@@ -114,7 +114,13 @@ var layout = map[string]layer{
 	"cmd/lab":                   {imports: []string{"internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/tools"}, never: noTalosAPI},
 	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
 
+	// The composition function writes documents. What may go is decided by the provider that reads them.
+	"apis/topology/v1alpha1":      {imports: []string{"apis/v1alpha1"}, never: both(noTalosAPI, noReconcile)},
+	"internal/topology":           {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1"}, never: noReconcile},
+	"cmd/function-ichor-topology": {imports: []string{"internal/topology", "internal/version"}, never: noReconcile},
+
 	"internal/archtest": {},
+	"hack/xrd":          {imports: []string{"apis/topology/v1alpha1"}},
 	"hack/reference":    {},
 }
 
