@@ -121,7 +121,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		clusterlock.WithLabels(leaseLabels), clusterlock.WithHolderGone(holderGone(uncached)))
 	gate := disruption.NewGate(locks, uncached)
 	connector := connect.New(uncached, o.Pool, o.Clock)
-	surveyor := survey.New(uncached, connector, o.Clock)
+	surveyor := survey.New(uncached, connector, o.Clock).WithCache(mgr.GetClient())
 
 	if err := providerconfig.Setup(mgr, o.Options); err != nil {
 		return err

@@ -16,6 +16,8 @@ const (
 	stageMaintenance = "maintenance"
 	// stageBooting is the stage of a machine until everything on it runs.
 	stageBooting = "booting"
+	// stageRunning is the stage of a machine that is up.
+	stageRunning = "running"
 )
 
 // A sight is what one machine answered.
@@ -28,12 +30,12 @@ type sight struct {
 	alarms  facts.Known[[]talos.Alarm]
 }
 
-// ask asks all machines, a bounded number at a time. The answers are in the order of the machines.
-func ask(ctx context.Context, a Access, o *objects) []sight {
-	seen := make([]sight, len(o.machines))
+// ask asks machines, a bounded number at a time. The answers are in the order of the machines.
+func ask(ctx context.Context, a Access, machines []facts.Machine) []sight {
+	seen := make([]sight, len(machines))
 	var g errgroup.Group
 	g.SetLimit(askedAtOnce)
-	for i, m := range o.machines {
+	for i, m := range machines {
 		g.Go(func() error {
 			seen[i] = askOne(ctx, a, m)
 			return nil

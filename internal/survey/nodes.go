@@ -35,6 +35,9 @@ func readNodes(ctx context.Context, a Access) nodeReader {
 	if err != nil {
 		return nodeReader{why: fmt.Sprintf("cannot list the Nodes of the cluster: %v", err)}
 	}
+	for i := range l.Items {
+		l.Items[i].ManagedFields, l.Items[i].Status.Images = nil, nil // Most of a Node, and nothing here looks at them.
+	}
 	return nodeReader{kube: kube, nodes: l.Items}
 }
 

@@ -58,10 +58,15 @@ type objects struct {
 	others []*v1alpha1.TalosMachine
 }
 
+// objects are read afresh.
 func (s *Surveyor) objects(ctx context.Context, name types.NamespacedName) (*objects, error) {
+	return s.objectsBy(ctx, s.reader, name)
+}
+
+func (s *Surveyor) objectsBy(ctx context.Context, r client.Reader, name types.NamespacedName) (*objects, error) {
 	o := &objects{name: name, takenAt: s.clock.Now()}
 	c := &v1alpha1.TalosCluster{}
-	switch err := s.reader.Get(ctx, name, c); {
+	switch err := r.Get(ctx, name, c); {
 	case kerrors.IsNotFound(err):
 		o.clusterWhy = fmt.Sprintf("there is no TalosCluster %q in namespace %q", name.Name, name.Namespace)
 	case err != nil:
@@ -72,7 +77,8 @@ func (s *Surveyor) objects(ctx context.Context, name types.NamespacedName) (*obj
 
 	// All namespaces: the same machine may be declared twice in two of them, and then neither may be touched.
 	l := &v1alpha1.TalosMachineList{}
-	if err := s.reader.List(ctx, l); err != nil {
+	// They are only read, so that a cache need not copy them.
+	if err := r.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list TalosMachines: %w", err)
 	}
 	for i := range l.Items {
@@ -139,6 +145,7 @@ func factsOf(m *v1alpha1.TalosMachine) (facts.Machine, error) {
 		AllowDelete:       m.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "true",
 		UUID:              m.PinnedUUID(),
 		Holds:             holdsOf(m),
+		LastVersion:       m.Status.AtProvider.TalosVersion,
 		RemoveUnreachable: p.Unreachable.Policy == v1alpha1.UnreachableRemoveMember,
 		AcceptedUnwiped:   strings.ToLower(m.GetAnnotations()[v1alpha1.AnnotationAcceptUnwipedDisk]),
 	}
@@ -190,7 +197,7 @@ func (c claim) same(d claim) bool {
 // markDuplicates names, for each machine, the other TalosMachines that claim to be the same machine. Those whose removal
 // was completed claim nothing any more, so that the hardware can be declared anew.
 func (o *objects) markDuplicates() {
-	var claims []claim
+	claims := make([]claim, 0, len(o.declared)+len(o.others))
 	for i, m := range o.declared {
 		c := claimOf(m)
 		if live, ok := o.machines[i].Live.Get(); ok && o.machines[i].UUID == "" {

@@ -252,6 +252,9 @@ func TestSimulatedBudget(t *testing.T) {
 		peers := map[string]bool{}
 		for _, r := range arrived {
 			peers[r.Peer] = true
+			if r.Mutating {
+				t.Errorf("%s: an Observe sent %s, which may change the machine", m.Name, r.Method)
+			}
 		}
 		if len(arrived) > 6 || counted != len(arrived) || len(peers) != 1 {
 			t.Errorf("%s: %d calls arrived (%d counted) over %d connections, want at most 6 over one", m.Name, len(arrived), counted, len(peers))

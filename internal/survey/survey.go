@@ -57,30 +57,37 @@ const (
 
 	// nodeBudget bounds how long the Kubernetes API of the cluster is asked.
 	nodeBudget = 10 * time.Second
-
-	// maxAge is how old a snapshot may be.
-	maxAge = 10 * time.Second
 )
 
 // A Surveyor surveys clusters. It is safe for concurrent use.
 type Surveyor struct {
 	reader     client.Reader
+	cached     client.Reader // for overviews only
 	open       Opener
 	clock      clock.PassiveClock
-	snapshots  snapshots
+	overviews  overviews
 	schematics schematics
 }
 
 // NewWith returns a Surveyor that opens doors by way of open. The reader must not be cached: a cache can only err toward
 // more machines than there are, which is the dangerous side.
 func NewWith(reader client.Reader, open Opener, c clock.PassiveClock) *Surveyor {
-	return &Surveyor{reader: reader, open: open, clock: c}
+	return &Surveyor{reader: reader, cached: reader, open: open, clock: c}
+}
+
+// WithCache has overviews read objects through a cache: they are for status, and each of them looks at every TalosMachine
+// there is, to find those that are declared twice. What is decided on is read from the API server all the same.
+func (s *Surveyor) WithCache(cached client.Reader) *Surveyor {
+	s.cached = cached
+	return s
 }
 
 // Cluster surveys a cluster: everything afresh, objects first, then machines and Nodes at the same time. What does not
 // answer is unknown in the facts, with why; only a management API that does not answer is an error. Pods and volumes are
 // read for the target only; an empty target reads none.
 func (s *Surveyor) Cluster(ctx context.Context, cluster types.NamespacedName, target facts.MachineID) (facts.Cluster, error) {
+	// Whoever decides is about to change something: what was seen at rest may not be shown any longer.
+	s.overviews.forget(cluster)
 	o, err := s.objects(ctx, cluster)
 	if err != nil {
 		return facts.Cluster{}, err
@@ -94,7 +101,7 @@ func (s *Surveyor) Cluster(ctx context.Context, cluster types.NamespacedName, ta
 	var seen []sight
 	var nodes nodeReader
 	var g errgroup.Group
-	g.Go(func() error { seen = ask(ctx, access, o); return nil })
+	g.Go(func() error { seen = ask(ctx, access, o.machines); return nil })
 	g.Go(func() error { nodes = readNodes(ctx, access); return nil })
 	_ = g.Wait() // Neither of the two fails: what they could not read is unknown.
 

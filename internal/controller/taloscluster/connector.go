@@ -4,6 +4,7 @@ package taloscluster
 
 import (
 	"context"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -23,8 +24,8 @@ import (
 type Surveyor interface {
 	// Objects tells what the objects alone say.
 	Objects(ctx context.Context, nn types.NamespacedName) (facts.Cluster, error)
-	// Snapshot may be some seconds old: for status, never for an act.
-	Snapshot(ctx context.Context, nn types.NamespacedName) (facts.Cluster, error)
+	// Overview is at most some seconds old, if no rest is granted, and does not ask workers: for status, never for an act.
+	Overview(ctx context.Context, nn types.NamespacedName, rest time.Duration) (facts.Cluster, error)
 	// Cluster is read afresh, for a decision under the lock. Without a target, no pods are read for anybody.
 	Cluster(ctx context.Context, nn types.NamespacedName, target facts.MachineID) (facts.Cluster, error)
 }

@@ -71,7 +71,8 @@ func (e *external) Observe(ctx context.Context, c *v1alpha1.TalosCluster) (manag
 	}
 	c.Status.AtProvider.ClusterID = p.bundle.ClusterID()
 
-	f, err := e.survey.Snapshot(ctx, name(c))
+	// No rest is granted: this is the poll that makes the overview for all machines of the cluster.
+	f, err := e.survey.Overview(ctx, name(c), 0)
 	if err != nil {
 		return managed.ExternalObservation{}, errors.Wrap(err, "cannot survey the cluster")
 	}

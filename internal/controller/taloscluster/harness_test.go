@@ -240,7 +240,7 @@ func (s *surveys) Objects(context.Context, types.NamespacedName) (facts.Cluster,
 	return s.objects, s.err
 }
 
-func (s *surveys) Snapshot(context.Context, types.NamespacedName) (facts.Cluster, error) {
+func (s *surveys) Overview(context.Context, types.NamespacedName, time.Duration) (facts.Cluster, error) {
 	s.asked = append(s.asked, "snapshot")
 	return s.snapshot, s.err
 }

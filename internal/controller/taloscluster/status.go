@@ -59,18 +59,31 @@ func holderName(h clusterlock.Holder) string { return h.Kind + "/" + h.Name }
 func versionsOf(f facts.Cluster) v1alpha1.ObservedVersions {
 	var v v1alpha1.ObservedVersions
 	for _, m := range f.Machines {
-		if live, ok := m.Live.Get(); ok && live.Mode == facts.Configured {
-			if version, ok := live.TalosVersion.Get(); ok && version != "" {
-				v.Talos = append(v.Talos, version)
-			}
-		}
-		if node, ok := m.Node.Get(); ok && node.KubeletVersion != "" {
+		node, _ := m.Node.Get()
+		if node.KubeletVersion != "" {
 			v.Kubernetes = append(v.Kubernetes, node.KubeletVersion)
+		}
+		if version := versionOf(m, node); version != "" {
+			v.Talos = append(v.Talos, version)
 		}
 	}
 	slices.Sort(v.Talos)
 	slices.Sort(v.Kubernetes)
 	return v1alpha1.ObservedVersions{Talos: slices.Compact(v.Talos), Kubernetes: slices.Compact(v.Kubernetes)}
+}
+
+// versionOf is the version of Talos that a machine of the cluster runs. Workers are not asked for an overview: one that is a
+// Node counts with what it told last.
+func versionOf(m facts.Machine, node facts.Node) string {
+	live, answered := m.Live.Get()
+	switch {
+	case answered && live.Mode == facts.Configured:
+		version, _ := live.TalosVersion.Get()
+		return version
+	case !answered && node.Exists:
+		return m.LastVersion
+	}
+	return ""
 }
 
 // transitioning says whether a change of the number of control planes is half done, from how many are approved now.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/controller"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
@@ -192,7 +193,7 @@ func (w *world) Objects(ctx context.Context, _ types.NamespacedName) (facts.Clus
 	return f, nil
 }
 
-func (w *world) Snapshot(ctx context.Context, nn types.NamespacedName) (facts.Cluster, error) {
+func (w *world) Overview(ctx context.Context, nn types.NamespacedName, _ time.Duration) (facts.Cluster, error) {
 	return w.Cluster(ctx, nn, "")
 }
 

@@ -4,6 +4,7 @@ package talosmachine
 
 import (
 	"context"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -26,8 +27,10 @@ import (
 type Surveyor interface {
 	// Cluster reads everything afresh: for decisions under the lock.
 	Cluster(ctx context.Context, cluster types.NamespacedName, target facts.MachineID) (facts.Cluster, error)
-	// Snapshot is at most some seconds old: for status, and for not asking for a lock in vain.
-	Snapshot(ctx context.Context, cluster types.NamespacedName) (facts.Cluster, error)
+	// Overview is shared and asks control planes only: for status. See survey.Surveyor.
+	Overview(ctx context.Context, cluster types.NamespacedName, rest time.Duration) (facts.Cluster, error)
+	// Snapshot is at most some seconds old: for not asking for a lock in vain.
+	Snapshot(ctx context.Context, cluster types.NamespacedName, target facts.MachineID) (facts.Cluster, error)
 	// Objects reads objects only, afresh.
 	Objects(ctx context.Context, cluster types.NamespacedName) (facts.Cluster, error)
 	// Forget drops what is remembered of a machine whose object is gone.
@@ -58,6 +61,9 @@ type parts struct {
 	actor  *act.Actor
 	hints  *waiting.Hints
 	marker *marker
+	// rest is how old an overview of a cluster at rest may be: a bit more than a poll, so that it is the cluster's own
+	// poll that makes one for all of its machines.
+	rest time.Duration
 }
 
 // external is one pass over one machine.

@@ -84,7 +84,7 @@ func (e *external) observe(ctx context.Context, mg *v1alpha1.TalosMachine) (mana
 		markUnreachable(mg, err)
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, sentence(err))
 		// Whether it can be removed is for the other machines to say, and asked above all of one that is dead.
-		if f, surveyErr := e.survey.Snapshot(ctx, clusterOf(mg)); surveyErr == nil {
+		if f, surveyErr := e.survey.Overview(ctx, clusterOf(mg), 0); surveyErr == nil {
 			e.showFacts(mg, f)
 		}
 		return managed.ExternalObservation{}, errors.Wrap(err, "cannot look at the machine")
@@ -94,10 +94,11 @@ func (e *external) observe(ctx context.Context, mg *v1alpha1.TalosMachine) (mana
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, err.Error())
 		return managed.ExternalObservation{}, err
 	}
-	f, err := e.survey.Snapshot(ctx, clusterOf(mg))
+	f, err := e.survey.Overview(ctx, clusterOf(mg), e.rest)
 	if err != nil {
 		return managed.ExternalObservation{}, errors.Wrap(err, "cannot survey the cluster")
 	}
+	f = withLive(f, idOf(mg), o.Live)
 	e.showFacts(mg, f)
 	if err := singular(mg, f); err != nil {
 		return managed.ExternalObservation{}, err

@@ -70,7 +70,7 @@ func (e *external) rebootParked(ctx context.Context, mg *v1alpha1.TalosMachine, 
 
 // rebootWouldStop looks before the lock is taken, as wouldStop does for a removal.
 func (e *external) rebootWouldStop(ctx context.Context, mg *v1alpha1.TalosMachine) (bool, error) {
-	f, err := e.survey.Snapshot(ctx, clusterOf(mg))
+	f, err := e.survey.Snapshot(ctx, clusterOf(mg), idOf(mg))
 	if err != nil {
 		return false, errors.Wrap(err, "cannot survey the cluster")
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/talos"
 )
 
@@ -299,7 +300,7 @@ func TestRemovalWithoutPermissionIsRefused(t *testing.T) {
 func TestSnapshotFromBeforeThePermissionRefusesNothing(t *testing.T) {
 	b := newBench(t, 3, four, nil)
 	b.clock.SetTime(metav1.Now().Time)
-	_, err := b.survey.Snapshot(context.Background(), types.NamespacedName{Namespace: namespace, Name: clusterName})
+	_, err := b.survey.Snapshot(context.Background(), types.NamespacedName{Namespace: namespace, Name: clusterName}, facts.MachineID(b.get("cp-4").GetUID()))
 	b.must(err)
 	b.remove("cp-4")
 	b.pass("cp-4")

@@ -65,7 +65,7 @@ func (e *external) completesTransition(mg *v1alpha1.TalosMachine) bool {
 // wouldStop looks before a removal begins, so that one that would only be told to wait, or be refused, takes no lock and
 // wakes nobody up by giving it back. What it lets through is decided again under the lock.
 func (e *external) wouldStop(ctx context.Context, mg *v1alpha1.TalosMachine) (bool, error) {
-	f, err := e.survey.Snapshot(ctx, clusterOf(mg))
+	f, err := e.survey.Snapshot(ctx, clusterOf(mg), idOf(mg))
 	if err != nil {
 		return false, errors.Wrap(err, "cannot survey the cluster")
 	}

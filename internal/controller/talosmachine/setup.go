@@ -79,6 +79,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			actor:  act.New(mgr.GetClient(), o.Clock, background),
 			hints:  hints,
 			marker: &marker{record: record, clock: o.Clock},
+			rest:   o.PollInterval + o.PollInterval/4,
 		},
 		usage: resource.NewProviderConfigUsageTracker(mgr.GetClient(), &v1alpha1.ProviderConfigUsage{}),
 		knock: knock(o.Connect, o.Survey),

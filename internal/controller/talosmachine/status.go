@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -114,14 +115,28 @@ func markRemovable(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine) 
 
 // allowed returns the facts as they would be if a person had allowed the removal.
 func allowed(f facts.Cluster, id facts.MachineID) facts.Cluster {
-	machines := make([]facts.Machine, len(f.Machines))
-	copy(machines, f.Machines)
-	for i := range machines {
-		if machines[i].ID == id {
-			machines[i].AllowDelete = true
+	return with(f, id, func(m *facts.Machine) { m.AllowDelete = true })
+}
+
+// withLive returns the facts with what the machine itself has just said: an overview is older, and does not ask workers.
+// The state of its etcd service is only known from the overview.
+func withLive(f facts.Cluster, id facts.MachineID, live facts.Live) facts.Cluster {
+	return with(f, id, func(m *facts.Machine) {
+		if before, ok := m.Live.Get(); ok {
+			live.EtcdService = before.EtcdService
+		}
+		m.Live = facts.Of(live)
+	})
+}
+
+// with returns the facts with one machine changed. The facts are shared, so it is a copy that is changed.
+func with(f facts.Cluster, id facts.MachineID, change func(*facts.Machine)) facts.Cluster {
+	f.Machines = slices.Clone(f.Machines)
+	for i := range f.Machines {
+		if f.Machines[i].ID == id {
+			change(&f.Machines[i])
 		}
 	}
-	f.Machines = machines
 	return f
 }
 

@@ -82,6 +82,9 @@ type Machine struct {
 	// LastMember is the ID of the member that this machine was last seen to be, or zero.
 	LastMember MemberID
 
+	// LastVersion of Talos that this machine was last seen to run, or empty. It is shown, and never decided on.
+	LastVersion string
+
 	// Live is what the machine itself answered; unknown if it did not answer, or not as a machine of this cluster.
 	Live Known[Live]
 
