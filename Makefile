@@ -16,6 +16,7 @@ TEST_TIMEOUT  ?= 20m
 TEST_PARALLEL ?= 2
 # Tests remove what they make. This is for those that are killed: by Ctrl-C, or when their time is up.
 TEST_TMP       = $(CURDIR)/bin/tmp
+BENCH_SIZES   ?= 10,100,500
 
 .PHONY: help
 help: ## Show this help
@@ -29,6 +30,10 @@ demo: build ## Show the main job on embedded parts, each promise a check; SHORT=
 test: tools ## Run everything that must always pass, with the race detector
 	@rm -rf $(TEST_TMP) && mkdir -p $(TEST_TMP)
 	@trap 'rm -rf $(TEST_TMP)' EXIT; TMPDIR=$(TEST_TMP) $(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+
+.PHONY: bench
+bench: build tools ## Measure what the provider costs at BENCH_SIZES machines; about 25 minutes on two cores
+	@bin/lab bench --sizes $(BENCH_SIZES) $(BENCH_FLAGS)
 
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once

@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/maesh/provider-ichor/internal/bench"
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	story "github.com/maesh/provider-ichor/internal/lab/demo"
@@ -36,14 +38,21 @@ func run(args []string) error {
 	scale := demo.Flag("scale", "Factor that divides the waits of simulated machines.").Default("40").Int()
 	short := demo.Flag("short", "Show the main road only: up, refusals, one replacement, down.").Bool()
 	only := demo.Flag("only", "Show this chapter only, besides up and down: "+strings.Join(story.Chapters(), ", ")+". May be repeated.").Enums(story.Chapters()...)
+	measure := app.Command("bench", "Measure what the provider costs, and print tables. Run it from the root of the source tree.")
+	sizes := measure.Flag("sizes", "Numbers of machines to measure at, separated by commas.").Default("10,100,500").String()
+	settle := measure.Flag("settle", "How long nothing is measured after the last machine became ready.").Default("2m").Duration()
+	window := measure.Flag("window", "How long is measured at each size.").Default("2m").Duration()
 	command, err := app.Parse(args)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if command == build.FullCommand() {
+	switch command {
+	case build.FullCommand():
 		return buildTools(ctx)
+	case measure.FullCommand():
+		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	}
 	if *short {
 		*only = append(*only, story.Short()...)
@@ -82,4 +91,37 @@ func runDemo(ctx context.Context, o lab.Options, subnet string, only []string, k
 		<-ctx.Done()
 	}
 	return err
+}
+
+const (
+	// benchScale divides the waits of simulated machines in a bench, as in the demo.
+	benchScale = 40
+	// benchSubnet is where the machines of a bench are, from .11 on and beyond its last byte.
+	benchSubnet = "127.10.0.0/16"
+)
+
+func runBench(ctx context.Context, sizes string, o bench.Options) (err error) {
+	for text := range strings.SplitSeq(sizes, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("cannot read --sizes: %q is not a number", text)
+		}
+		o.Sizes = append(o.Sizes, n)
+	}
+	if err := o.Check(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find my own directory: %w", err)
+	}
+	l, err := lab.Start(ctx, lab.Options{
+		Root: ".", Bin: filepath.Dir(self), Machines: o.Machines(), Subnet: netip.MustParsePrefix(benchSubnet), Scale: o.Scale,
+		Light: true, Poll: bench.Poll, Out: os.Stdout,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Stop()) }()
+	return bench.Run(ctx, l, o)
 }

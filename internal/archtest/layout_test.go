@@ -111,8 +111,9 @@ var layout = map[string]layer{
 	"internal/lab/demo":         {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/controlplane", "internal/talos"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},
-	"cmd/lab":                   {imports: []string{"internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/tools"}, never: noTalosAPI},
+	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/tools"}, never: noTalosAPI},
 	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
+	"internal/bench":            {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 
 	// The composition function writes documents. What may go is decided by the provider that reads them.
 	"apis/topology/v1alpha1":      {imports: []string{"apis/v1alpha1"}, never: both(noTalosAPI, noReconcile)},

@@ -14,6 +14,7 @@ const clientPackage = "sigs.k8s.io/controller-runtime/pkg/client"
 
 // cached are the functions that are given a cached reader, and why that is right.
 var cached = map[string]string{
+	"internal/survey.Surveyor.WithCache":              "overviews are for status only, and each looks at every TalosMachine there is",
 	"internal/controller/talosmachine.newNodeWatches": "it tells whom a Node belongs to, to wake a pass that looks for itself",
 	"internal/controller/talosmachine.ofCluster":      "it tells which machines to wake when a cluster changes",
 	"internal/controller/talosmachine.waitingForLock": "it tells which machines to wake when a lock is free",

@@ -31,6 +31,7 @@ type RPC struct {
 	Seq      uint64 `json:"seq"`
 	Machine  string `json:"machine"`
 	Method   string `json:"method"`
+	Peer     string `json:"peer"`
 	Mutating bool   `json:"mutating"`
 	Detail   string `json:"detail"`
 	// Done is false while the call runs; Code means nothing until then, and 0 is OK.

@@ -34,6 +34,10 @@ type Options struct {
 	Scale int
 	// Logs is where logs are kept of a lab that did not do what it should. It is emptied by Start.
 	Logs string
+	// Light leaves out what hundreds of simulated machines would cost.
+	Light bool
+	// Poll is how often the provider looks at each object; 0 is the pace of a demo.
+	Poll time.Duration
 	// Out gets progress.
 	Out io.Writer
 }
@@ -151,12 +155,15 @@ func (l *Lab) startFleet(ctx context.Context) error {
 		return err
 	}
 	defer port.Release()
+	args := []string{
+		"serve", "--kubernetes", "--control", port.Loopback().String(), "--machines", strconv.Itoa(l.o.Machines),
+		"--subnet", l.o.Subnet.String(), "--scale", strconv.Itoa(l.o.Scale), "--dir", filepath.Join(l.Dir, "machines"),
+	}
+	if l.o.Light {
+		args = append(args, "--light", "--quiet")
+	}
 	p, err := controlplane.StartProcess(controlplane.Command{
-		Name: "talossim", Path: filepath.Join(l.o.Bin, "talossim"), Log: filepath.Join(l.Dir, "talossim.log"), Grace: 30 * time.Second,
-		Args: []string{
-			"serve", "--kubernetes", "--control", port.Loopback().String(), "--machines", strconv.Itoa(l.o.Machines),
-			"--subnet", l.o.Subnet.String(), "--scale", strconv.Itoa(l.o.Scale), "--dir", filepath.Join(l.Dir, "machines"),
-		},
+		Name: "talossim", Path: filepath.Join(l.o.Bin, "talossim"), Log: filepath.Join(l.Dir, "talossim.log"), Grace: 30 * time.Second, Args: args,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot start the machines: %w", err)
@@ -202,14 +209,20 @@ func (l *Lab) issueWebhookCertificate(context.Context) error {
 
 // StartProvider starts the provider as Crossplane does: settings from the environment, no arguments of importance.
 func (l *Lab) StartProvider(context.Context) error {
+	args := []string{
+		"--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(l.webhook.Port())),
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--no-leader-election",
+	}
+	if l.o.Poll > 0 {
+		args = append(args, "--poll="+l.o.Poll.String())
+	} else {
+		// Machines whose waits are scaled need not be waited for as long as real ones.
+		args = append(args, "--poll=5s", "--wait=3s", "--debug")
+	}
 	p, err := controlplane.StartProcess(controlplane.Command{
 		Name: "provider", Path: filepath.Join(l.o.Bin, "provider"), Log: l.ProviderLog(), Grace: 20 * time.Second,
-		Env: []string{"KUBECONFIG=" + l.Kubeconfig, "POD_NAMESPACE=default", "WEBHOOK_TLS_CERT_DIR=" + l.certs},
-		Args: []string{
-			"--poll=5s", "--wait=3s", // Machines whose waits are scaled need not be waited for as long as real ones.
-			"--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(l.webhook.Port())),
-			"--metrics-bind-address=0", "--health-probe-bind-address=0", "--no-leader-election", "--debug",
-		},
+		Env:  []string{"KUBECONFIG=" + l.Kubeconfig, "POD_NAMESPACE=default", "WEBHOOK_TLS_CERT_DIR=" + l.certs},
+		Args: args,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot start the provider: %w", err)
@@ -218,6 +231,9 @@ func (l *Lab) StartProvider(context.Context) error {
 	l.later(p.Stop)
 	return nil
 }
+
+// ProviderPID is the process ID of the provider.
+func (l *Lab) ProviderPID() int { return l.provider.PID() }
 
 // KillProvider ends the provider at once, as kill -9 does.
 func (l *Lab) KillProvider() error { return l.provider.Kill() }

@@ -33,7 +33,7 @@ type Options struct {
 	// Binaries are the programs that Kubernetes needs.
 	Binaries Binaries
 	// Light leaves out what costs memory with hundreds of machines: workers do not list the members of their cluster, and
-	// nothing polls.
+	// machines look at their nodes every ten seconds only.
 	Light bool
 	// Log gets what a console would show. Default: nothing.
 	Log *slog.Logger

@@ -8,15 +8,23 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 )
 
-// nodePoll is how often a machine looks at its Kubernetes node.
-const nodePoll = 500 * time.Millisecond
+const (
+	// nodePoll is how often a machine looks at its Kubernetes node.
+	nodePoll = 500 * time.Millisecond
+	// lightNodePoll is the same in a fleet of hundreds, which would be busy with nothing else.
+	lightNodePoll = 10 * time.Second
+)
 
 // observe keeps the resources up to date with what the machine is, from the boot's first moment to its last.
 func (s *system) observe() {
 	s.publishHardware()
 	var poll <-chan time.Time
-	if s.m.fleet.opts.Kubernetes && !s.m.fleet.opts.Light {
-		ticker := time.NewTicker(nodePoll)
+	if s.m.fleet.opts.Kubernetes {
+		every := nodePoll
+		if s.m.fleet.opts.Light {
+			every = lightNodePoll
+		}
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		poll = ticker.C
 	}
