@@ -11,11 +11,10 @@ import (
 	"slices"
 	"time"
 
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
@@ -140,7 +139,7 @@ func (b *bench) measureAt(ctx context.Context, n int) error {
 	if err := b.grow(ctx, n); err != nil {
 		return err
 	}
-	b.progress("%d machines are ready after %s; settling for %s, then measuring for %s", n, time.Since(began).Round(time.Second), b.o.Settle, b.o.Window)
+	b.progressf("%d machines are ready after %s; settling for %s, then measuring for %s", n, time.Since(began).Round(time.Second), b.o.Settle, b.o.Window)
 	if err := pause(ctx, b.o.Settle); err != nil {
 		return err
 	}
@@ -152,7 +151,7 @@ func (b *bench) measureAt(ctx context.Context, n int) error {
 	return nil
 }
 
-func (b *bench) progress(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
+func (b *bench) progressf(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
 
 // pause waits, or returns ctx's error if that comes first.
 func pause(ctx context.Context, d time.Duration) error {

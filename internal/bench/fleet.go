@@ -45,7 +45,7 @@ func (b *bench) found(ctx context.Context) error {
 			return err
 		}
 	}
-	b.progress("%d control planes are coming up", controlPlanes)
+	b.progressf("%d control planes are coming up", controlPlanes)
 	return b.allReady(ctx, controlPlanes)
 }
 
@@ -58,7 +58,7 @@ func (b *bench) grow(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	b.progress("%d more workers are coming up", missing)
+	b.progressf("%d more workers are coming up", missing)
 	return b.allReady(ctx, n)
 }
 

@@ -27,19 +27,19 @@ type step struct {
 // measureRemovals removes a worker, and a control plane after another one has taken its place.
 func (b *bench) measureRemovals(ctx context.Context) error {
 	worker := fmt.Sprintf("worker-%d", b.workers)
-	b.progress("removing %s", worker)
+	b.progressf("removing %s", worker)
 	if err := b.remove(ctx, worker, "worker"); err != nil {
 		return err
 	}
 	b.workers--
-	b.progress("a fourth control plane is coming up, to take the place of cp-2")
+	b.progressf("a fourth control plane is coming up, to take the place of cp-2")
 	if err := b.declare(ctx, "cp-4", v1alpha1.RoleControlPlane); err != nil {
 		return err
 	}
 	if err := b.allReady(ctx, controlPlanes+1+b.workers); err != nil {
 		return err
 	}
-	b.progress("removing cp-2")
+	b.progressf("removing cp-2")
 	return b.remove(ctx, "cp-2", "control plane")
 }
 

@@ -40,7 +40,7 @@ func (b *bench) report() error {
 	for _, r := range b.removals {
 		fmt.Fprintf(b.o.Out, "\nRemoval of a %s: %s from the delete to the end of the finalizer\n", r.what, r.total.Round(100*time.Millisecond))
 		for _, s := range r.steps {
-			fmt.Fprintf(w, "%s\t%s\t%s\t\n", s.took.Round(100*time.Millisecond), s.name, bar(s.took, r.total))
+			fmt.Fprintf(w, "%s\t%s\t  %s\n", s.took.Round(100*time.Millisecond), s.name, bar(s.took, r.total))
 		}
 		if err := w.Flush(); err != nil {
 			return err
