@@ -41,7 +41,7 @@ func (b *bench) found(ctx context.Context) error {
 		}
 	}
 	for i := range controlPlanes {
-		if err := b.declare(ctx, fmt.Sprintf("cp-%d", i+1), v1alpha1.RoleControlPlane); err != nil {
+		if err := b.declareControlPlane(ctx, fmt.Sprintf("cp-%d", i+1)); err != nil {
 			return err
 		}
 	}
@@ -62,6 +62,14 @@ func (b *bench) grow(ctx context.Context, n int) error {
 	return b.allReady(ctx, n)
 }
 
+// declareControlPlane declares a machine whose calls are counted apart: it is asked for the whole cluster as well.
+func (b *bench) declareControlPlane(ctx context.Context, name string) error {
+	if len(b.blank) > 0 {
+		b.planes[b.blank[0].Name] = true
+	}
+	return b.declare(ctx, name, v1alpha1.RoleControlPlane)
+}
+
 // declare an approved machine at the next address where a blank one is.
 func (b *bench) declare(ctx context.Context, name string, role v1alpha1.MachineRole) error {
 	if len(b.blank) == 0 {
@@ -77,7 +85,6 @@ func (b *bench) declare(ctx context.Context, name string, role v1alpha1.MachineR
 	if err := b.kube.Create(ctx, m); err != nil {
 		return fmt.Errorf("cannot declare machine %q: %w", name, err)
 	}
-	b.planes[b.blank[0].Name] = role == v1alpha1.RoleControlPlane
 	b.blank = b.blank[1:]
 	return nil
 }

@@ -33,7 +33,7 @@ func (b *bench) measureRemovals(ctx context.Context) error {
 	}
 	b.workers--
 	b.progressf("a fourth control plane is coming up, to take the place of cp-2")
-	if err := b.declare(ctx, "cp-4", v1alpha1.RoleControlPlane); err != nil {
+	if err := b.declareControlPlane(ctx, "cp-4"); err != nil {
 		return err
 	}
 	if err := b.allReady(ctx, controlPlanes+1+b.workers); err != nil {
