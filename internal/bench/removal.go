@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -51,18 +52,15 @@ func (b *bench) remove(ctx context.Context, name, what string) error {
 	if err != nil {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
-	m := &v1alpha1.TalosMachine{}
-	if err := b.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
-		return fmt.Errorf("cannot get machine %q: %w", name, err)
-	}
 	w, err := watcher.Watch(ctx, &v1alpha1.TalosMachineList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
 	if err != nil {
 		return fmt.Errorf("cannot watch machine %q: %w", name, err)
 	}
 	defer w.Stop()
 	began := time.Now()
-	if err := b.kube.Delete(ctx, m); err != nil {
-		return fmt.Errorf("cannot delete machine %q: %w", name, err)
+	kubectl := exec.CommandContext(ctx, b.lab.Kubectl, "--kubeconfig", b.lab.Kubeconfig, "delete", "talosmachine", name, "--wait=false")
+	if text, err := kubectl.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot delete machine %q: %w: %s", name, err, text)
 	}
 	r := removal{what: what}
 	since, current := began, "(begins)"
