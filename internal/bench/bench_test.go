@@ -75,16 +75,16 @@ func TestTablesAreByTheMinute(t *testing.T) {
 	out := &bytes.Buffer{}
 	b := &bench{o: Options{Out: out, Scale: 40}, samples: []sample{
 		{machines: 10, window: 2 * time.Minute, resident: 64 << 20, cpu: 1, rpcs: rpcs{controlPlanes: 60, controlPlanePasses: 6, workers: 70, workerPasses: 14, overviews: 6, connections: 1}},
-		{machines: 20, window: 2 * time.Minute, resident: 65 << 20, cpu: 2, writes: 1, rpcs: rpcs{controlPlanes: 60, workers: 170, workerPasses: 34, connections: 1}},
+		{machines: 20, window: 2 * time.Minute, resident: 65 << 20, cpu: 2, writes: 40, changes: 1, rpcs: rpcs{controlPlanes: 60, workers: 170, workerPasses: 34, connections: 1}},
 	}, removals: []removal{{what: "worker", total: 4 * time.Second, steps: []step{{"Drain", time.Second}, {"Reset", 3 * time.Second}}}}}
 	if err := b.report(); err != nil {
 		t.Fatal(err)
 	}
 	_, tables, _ := strings.Cut(out.String(), "At rest")
 	want := `, a minute:
-  machines  RSS MiB  CPU s  RPCs  mutating  object writes  events  object reads
-        10       64    0.5    65         0            0.0     0.0             0
-        20       65    1.0   115         0            0.5     0.0             0
+  machines  RSS MiB  CPU s  RPCs  mutating  object writes  changes  events  object reads
+        10       64    0.5    65         0              0      0.0     0.0             0
+        20       65    1.0   115         0             20      0.5     0.0             0
 
 Calls to machines (a pass is one Observe; an overview is read once for a whole cluster):
   machines  per worker and pass  per control plane and pass  overviews a poll  connections a machine

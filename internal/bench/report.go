@@ -16,11 +16,11 @@ func (b *bench) report() error {
 	fmt.Fprintf(b.o.Out, "\n%s\n", b.heading())
 	if len(b.samples) > 0 {
 		fmt.Fprintln(b.o.Out, "\nAt rest, a minute:")
-		fmt.Fprintln(w, "machines\tRSS MiB\tCPU s\tRPCs\tmutating\tobject writes\tevents\tobject reads\t")
+		fmt.Fprintln(w, "machines\tRSS MiB\tCPU s\tRPCs\tmutating\tobject writes\tchanges\tevents\tobject reads\t")
 		for _, s := range b.samples {
-			fmt.Fprintf(w, "%d\t%d\t%.1f\t%.0f\t%.0f\t%.1f\t%.1f\t%.0f\t\n", s.machines, s.resident>>20, s.perMinute(s.cpu),
+			fmt.Fprintf(w, "%d\t%d\t%.1f\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t%.0f\t\n", s.machines, s.resident>>20, s.perMinute(s.cpu),
 				s.perMinute(float64(s.rpcs.controlPlanes+s.rpcs.workers)), s.perMinute(float64(s.rpcs.mutating)),
-				s.perMinute(s.writes), s.perMinute(s.events), s.perMinute(s.reads))
+				s.perMinute(s.writes), s.perMinute(float64(s.changes)), s.perMinute(s.events), s.perMinute(s.reads))
 		}
 		if err := w.Flush(); err != nil {
 			return err

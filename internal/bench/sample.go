@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
@@ -24,8 +28,9 @@ type sample struct {
 	resident int
 	cpu      float64
 	// reads and writes of objects of the provider's own group at the management API, by anybody; events are writes of
-	// Events.
+	// Events. A write that changes nothing is answered and not stored: changes are those that were.
 	reads, writes, events float64
+	changes               int
 	rpcs                  rpcs
 }
 
@@ -62,7 +67,8 @@ func (b *bench) measure(ctx context.Context, n int) (sample, error) {
 	if len(calls) > 0 {
 		before.seq = calls[len(calls)-1].Seq
 	}
-	if err := pause(ctx, b.o.Window); err != nil {
+	changes, err := b.countChanges(ctx)
+	if err != nil {
 		return sample{}, err
 	}
 	after, resident, err := b.mark(ctx)
@@ -75,8 +81,50 @@ func (b *bench) measure(ctx context.Context, n int) (sample, error) {
 	return sample{
 		machines: n, window: after.at.Sub(before.at), resident: resident, cpu: after.cpu - before.cpu,
 		reads: after.reads - before.reads, writes: after.writes - before.writes, events: after.events - before.events,
-		rpcs: count(calls, b.isControlPlane),
+		changes: changes, rpcs: count(calls, b.isControlPlane),
 	}, nil
+}
+
+// countChanges waits one window and counts how often an object of the provider was changed in it.
+func (b *bench) countChanges(ctx context.Context) (int, error) {
+	watcher, err := client.NewWithWatch(b.lab.Config(), client.Options{Scheme: b.kube.Scheme()})
+	if err != nil {
+		return 0, fmt.Errorf("cannot make a client: %w", err)
+	}
+	changes := 0
+	var watches []watch.Interface
+	for _, l := range []client.ObjectList{&v1alpha1.TalosMachineList{}, &v1alpha1.TalosClusterList{}} {
+		// A watch from nowhere begins with what is there: it must begin with what comes.
+		if err := watcher.List(ctx, l, client.InNamespace(namespace)); err != nil {
+			return 0, fmt.Errorf("cannot list objects: %w", err)
+		}
+		w, err := watcher.Watch(ctx, l, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: l.GetResourceVersion()}})
+		if err != nil {
+			return 0, fmt.Errorf("cannot watch objects: %w", err)
+		}
+		defer w.Stop()
+		watches = append(watches, w)
+	}
+	end := time.NewTimer(b.o.Window)
+	defer end.Stop()
+	for {
+		select {
+		case e, open := <-watches[0].ResultChan():
+			if !open {
+				return 0, errors.New("the watch of machines was broken off")
+			}
+			changes += one(e.Type == watch.Modified)
+		case e, open := <-watches[1].ResultChan():
+			if !open {
+				return 0, errors.New("the watch of clusters was broken off")
+			}
+			changes += one(e.Type == watch.Modified)
+		case <-end.C:
+			return changes, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 }
 
 func (b *bench) mark(ctx context.Context) (mark, int, error) {
