@@ -32,7 +32,7 @@ func (f *Fleet) newKubernetes(dir string, endpoint netip.AddrPort, cfg config.Co
 		},
 		PodSubnets:     c.Network().PodCIDRs(),
 		ServiceSubnets: c.Network().ServiceCIDRs(),
-		Scale:          f.opts.Scale,
+		Scale:          f.nodeScale(),
 		Log:            f.log,
 	})
 }
@@ -66,3 +66,12 @@ func (f *Fleet) newEtcdMember(s *system) (etcdService, error) {
 type member struct{ *etcdmember.Service }
 
 func (m member) state() etcdState { return etcdState(m.Status()) }
+
+// nodeScale divides the waits of Kubernetes. In a light fleet they are as they are: hundreds of kubelets that renew their
+// leases every second are more than one API server takes, and their nodes would never be ready.
+func (f *Fleet) nodeScale() float64 {
+	if f.opts.Light {
+		return 1
+	}
+	return f.opts.Scale
+}
