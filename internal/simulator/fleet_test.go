@@ -173,3 +173,19 @@ func endpointOf(f *Fleet) string {
 	addr := f.opts.Subnet.Masked().Addr().Next().Next()
 	return "https://" + net.JoinHostPort(addr.String(), "6443")
 }
+
+// Kubelets renew their leases by the pace of their nodes: the more of them there are, the less a scale may speed them up.
+func TestNodesOfALightFleetKeepTheirPace(t *testing.T) {
+	for light, want := range map[bool]float64{false: 40, true: 1} {
+		f, err := NewFleet(Options{Dir: t.TempDir(), Scale: 40, Light: light})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.nodeScale(); got != want {
+			t.Errorf("light %t: the waits of nodes are divided by %v, want %v", light, got, want)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
