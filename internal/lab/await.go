@@ -16,15 +16,20 @@ func Await(ctx context.Context, what string, limit time.Duration, ask func(conte
 	defer cancel()
 	ticker := time.NewTicker(awaitInterval)
 	defer ticker.Stop()
+	var answer error
 	for {
-		answer := ask(within)
-		if answer == nil {
+		now := ask(within)
+		if now == nil {
 			return nil
 		}
+		if answer == nil || within.Err() == nil {
+			answer = now // The one that the limit cut off says nothing but that.
+		}
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
 		case <-within.Done():
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			return fmt.Errorf("waited %s in vain until %s: %w", limit, what, answer)
 		case <-ticker.C:
 		}

@@ -136,8 +136,14 @@ func TestAwait(t *testing.T) {
 		t.Errorf("error %v after %d questions", err, asked)
 	}
 	no := errors.New("no")
-	err = Await(t.Context(), "yes", time.Millisecond, func(context.Context) error { return no })
-	if !errors.Is(err, no) || !strings.Contains(err.Error(), "waited 1ms in vain until yes") {
+	err = Await(t.Context(), "yes", time.Second, func(ctx context.Context) error {
+		if asked++; asked < 4 {
+			return no
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, no) || !strings.Contains(err.Error(), "waited 1s in vain until yes") {
 		t.Errorf("error %v, want what was waited for and the last answer", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
