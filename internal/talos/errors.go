@@ -238,8 +238,12 @@ func classOfAnswer(code codes.Code, text string) Class {
 // maxText is how much of a machine's own words is shown.
 const maxText = 1024
 
-// volatile matches what is another thing at each try: the ports of a broken connection.
-var volatile = regexp.MustCompile(`\b(read|write) tcp \S+->\S+: `)
+// What is another thing at each try, and would make a condition change with every pass: the ports of a broken connection,
+// and the time at which a certificate was found not to be valid.
+var (
+	brokenPorts = regexp.MustCompile(`\b(read|write) tcp \S+->\S+: `)
+	judgedAt    = regexp.MustCompile(`\bcurrent time \S+ is (after|before) `)
+)
 
 // tidy makes text fit to be shown: without what differs at each try, without gRPC's wrapping, and not too long.
 func tidy(text string) string {
@@ -248,7 +252,8 @@ func tidy(text string) string {
 			text = strings.TrimPrefix(s, "transport: ")
 		}
 	}
-	text = volatile.ReplaceAllString(text, "$1: ")
+	text = brokenPorts.ReplaceAllString(text, "$1: ")
+	text = judgedAt.ReplaceAllString(text, "it is $1 ")
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}

@@ -281,3 +281,28 @@ func TestNoSecretInErrors(t *testing.T) {
 		t.Errorf("the error is %d bytes long", got)
 	}
 }
+
+// What is shown becomes a condition, and a condition that changes with every pass wakes everybody who watches it.
+func TestTidyDropsWhatChanges(t *testing.T) {
+	cases := map[string]struct{ text, want string }{
+		"Ports": {
+			text: "read tcp 127.0.0.1:4242->127.0.0.1:50000: connection reset by peer",
+			want: "read: connection reset by peer",
+		},
+		"Expired": {
+			text: "x509: certificate has expired or is not yet valid: current time 2026-11-30T09:47:58Z is after 2026-11-30T08:47:58Z",
+			want: "x509: certificate has expired or is not yet valid: it is after 2026-11-30T08:47:58Z",
+		},
+		"NotYetValid": {
+			text: "x509: certificate has expired or is not yet valid: current time 2026-11-30T09:47:58+02:00 is before 2027-01-01T00:00:00Z",
+			want: "x509: certificate has expired or is not yet valid: it is before 2027-01-01T00:00:00Z",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tidy(tc.text); got != tc.want {
+				t.Errorf("tidy(%q) = %q, want %q", tc.text, got, tc.want)
+			}
+		})
+	}
+}
