@@ -64,7 +64,7 @@ func buildTools(ctx context.Context) error {
 	if _, err := controlplane.EnsureBinaries(ctx, os.Stderr); err != nil {
 		return err
 	}
-	_, err := tools.Ensure(ctx, os.Stderr, tools.Kubectl)
+	_, err := tools.Ensure(ctx, os.Stderr, tools.Kubectl, tools.Crossplane, tools.CrossplaneCLI)
 	return err
 }
 
