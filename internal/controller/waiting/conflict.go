@@ -3,6 +3,7 @@ package waiting
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -39,17 +40,34 @@ func (c conflictClient) Patch(ctx context.Context, o client.Object, p client.Pat
 }
 
 func (c conflictClient) Status() client.SubResourceWriter {
-	return conflictWriter{SubResourceWriter: c.Client.Status(), hints: c.hints}
+	return conflictWriter{SubResourceWriter: c.Client.Status(), client: c.Client, hints: c.hints}
 }
 
 type conflictWriter struct {
 	client.SubResourceWriter
 
-	hints *Hints
+	client client.Client
+	hints  *Hints
 }
 
+// Update writes a status unless it is what stands there: the reconciler writes at the end of every pass, and hundreds of
+// machines at rest would keep the API server busy with nothing.
 func (w conflictWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	if w.stands(ctx, o) {
+		return nil
+	}
 	return w.hints.notice(o, w.SubResourceWriter.Update(ctx, o, opts...))
+}
+
+// stands tells whether o is, to the last field, the version that was read last. If the cache is behind or cannot tell, it is
+// not: a write too many does no harm.
+func (w conflictWriter) stands(ctx context.Context, o client.Object) bool {
+	last, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return false
+	}
+	err := w.client.Get(ctx, client.ObjectKeyFromObject(o), last)
+	return err == nil && equality.Semantic.DeepEqual(last, o)
 }
 
 func (w conflictWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {

@@ -73,3 +73,68 @@ func TestConflictTakesTheHintBack(t *testing.T) {
 		}
 	}
 }
+
+func TestStatusIsWrittenIfItChanges(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*corev1.Pod)
+		unread error
+		writes int
+	}{
+		"Same": {
+			reason: "What stands there already is not written again.",
+			change: func(*corev1.Pod) {},
+		},
+		"Changed": {
+			reason: "A new status is written.",
+			change: func(p *corev1.Pod) { p.Status.Message = "new" },
+			writes: 1,
+		},
+		"OtherVersion": {
+			reason: "Another version than the last one is for the API server to judge: it answers with a conflict.",
+			change: func(p *corev1.Pod) { p.ResourceVersion = "1" },
+			writes: 1,
+		},
+		"Unread": {
+			reason: "If nobody knows what stands there, it is written.",
+			change: func(*corev1.Pod) {},
+			unread: errors.New("boom"),
+			writes: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			writes := 0
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Status: corev1.PodStatus{Message: "old"}}
+			inner := fake.NewClientBuilder().WithObjects(pod).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if tc.unread != nil {
+						return tc.unread
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+				SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+					writes++
+					return nil
+				},
+			}).Build()
+			mgr := NewHints(0).Manager(clientManager{client: inner})
+			o := &corev1.Pod{}
+			if tc.unread == nil {
+				if err := inner.Get(t.Context(), client.ObjectKeyFromObject(pod), o); err != nil {
+					t.Fatalf("cannot read the pod: %v", err)
+				}
+			} else {
+				pod.DeepCopyInto(o)
+			}
+			tc.change(o)
+
+			if err := mgr.GetClient().Status().Update(t.Context(), o); err != nil {
+				t.Fatalf("\n%s\nUpdate(...): %v", tc.reason, err)
+			}
+			if writes != tc.writes {
+				t.Errorf("\n%s\n%d writes, want %d", tc.reason, writes, tc.writes)
+			}
+		})
+	}
+}
