@@ -7,7 +7,11 @@ GO            ?= go
 GEN            = $(GO) tool -modfile=hack/tools/controller-gen/go.mod controller-gen
 PROMTOOL       = $(GO) tool -modfile=hack/tools/promtool/go.mod promtool
 LINT           = $(GO) tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
-VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
+# Packages need a semantic version, also between releases.
+VERSION       ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo v0.1.0-0.g$$(git rev-parse --short HEAD 2>/dev/null || echo 0))
+# Where packages go and look for each other.
+REGISTRY      ?= registry.example.org/ichor
+XPKG           = $(GO) run ./cmd/xpkg --registry '$(REGISTRY)' --version '$(VERSION)'
 LDFLAGS        = -s -w -X github.com/maesh/provider-ichor/internal/version.Version=$(VERSION)
 # Where generated files and what go mod tidy writes lie. A kind that is new shows there as an untracked file, not as a difference.
 GENERATED      = apis package go.mod go.sum
@@ -43,6 +47,14 @@ tools: ## Build the external binaries that tests and the demo need, once
 build: ## Build the commands into bin/
 	@echo "building the commands into bin/"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: package
+package: ## Build the Crossplane packages into bin/packages
+	@$(XPKG) build
+
+.PHONY: publish
+publish: ## Build the packages and push them: make publish REGISTRY=... VERSION=v0.1.0
+	@$(XPKG) push
 
 .PHONY: lint
 lint: ## Lint

@@ -120,6 +120,10 @@ var layout = map[string]layer{
 	"internal/topology":           {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1"}, never: noReconcile},
 	"cmd/function-ichor-topology": {imports: []string{"internal/topology", "internal/version"}, never: noReconcile},
 
+	// Packages are made of files and of what the compiler makes of cmd/.
+	"internal/xpkg": {never: noTalosAPI},
+	"cmd/xpkg":      {imports: []string{"internal/xpkg"}, never: noTalosAPI},
+
 	"internal/archtest": {},
 	"hack/xrd":          {imports: []string{"apis/topology/v1alpha1"}},
 	"hack/reference":    {},
