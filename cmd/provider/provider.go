@@ -13,13 +13,11 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/statemetrics"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -36,8 +34,6 @@ const (
 	// renewDeadline is long: a leader that is lost only because the API server is slow starts everything anew.
 	renewDeadline = 50 * time.Second
 
-	// reviewTimeout bounds the question whether kinds may be watched, so that a start never hangs on it.
-	reviewTimeout = 30 * time.Second
 	// syncTimeout bounds a readiness check.
 	syncTimeout = 2 * time.Second
 )
@@ -147,7 +143,7 @@ func controllerOptions(f *flags, log logging.Logger) (controller.Options, error)
 
 // setupControllers adds the controllers, as soon as their kinds exist if the provider may watch for that.
 func setupControllers(ctx context.Context, mgr ctrl.Manager, o controller.Options, failed context.CancelCauseFunc) error {
-	gated, err := mayWatchKinds(ctx, mgr.GetClient())
+	gated, err := mayWatchKinds(ctx, mgr.GetClient(), reviewTimeout)
 	if err != nil {
 		return err
 	}
@@ -156,27 +152,6 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, o controller.Option
 		return controller.Setup(mgr, o)
 	}
 	return controller.SetupGated(mgr, o, func(err error) { failed(err) })
-}
-
-// mayWatchKinds asks whether the provider may watch CustomResourceDefinitions. Crossplane grants that only to providers
-// with the capability safe-start; older ones install all kinds before the provider starts.
-func mayWatchKinds(ctx context.Context, c client.Client) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
-	defer cancel()
-	for _, verb := range []string{"get", "list", "watch"} {
-		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verb: verb,
-			},
-		}}
-		if err := c.Create(ctx, r); err != nil {
-			return false, errors.Wrap(err, "cannot ask what the provider is allowed to watch")
-		}
-		if !r.Status.Allowed {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // setupEndpoints adds the webhooks and the checks of health and readiness.
