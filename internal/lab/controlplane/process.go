@@ -105,6 +105,16 @@ func (p *Process) Err() error {
 	return fmt.Errorf("%s ended by itself with %s; its log %q ends with: %s", p.command.Name, how, p.command.Log, lastLines(p.command.Log))
 }
 
+// Succeeded is true once the child has ended by itself and says that it did what it should.
+func (p *Process) Succeeded() bool {
+	select {
+	case <-p.died:
+		return p.exit == nil
+	default:
+		return false
+	}
+}
+
 // Stop ends the child and returns when it is gone: first SIGTERM, and SIGKILL to its whole group once the grace is over.
 // Stopping twice, or stopping what died, does no harm. An error means that even SIGKILL did not end it.
 func (p *Process) Stop() error {

@@ -59,9 +59,13 @@ func crossplane(name, dir, module, size string) Tool {
 }
 
 // crossplaneVersion stamps the version into a program of Crossplane. Without it, core has no version to hold against the one
-// that a package asks for.
+// that a package asks for. The RBAC manager serves metrics at port 8080 of every address and has no flag to change that, so two
+// could not run on one machine: here it serves none.
 func crossplaneVersion(version string) []string {
-	return []string{"-X github.com/crossplane/crossplane-runtime/v2/pkg/version.version=" + version}
+	return []string{
+		"-X github.com/crossplane/crossplane-runtime/v2/pkg/version.version=" + version,
+		"-X sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0",
+	}
 }
 
 // kubernetesVersion stamps the version into a Kubernetes program. Without it the program calls itself v0.0.0-master and

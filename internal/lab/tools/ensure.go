@@ -3,10 +3,12 @@ package tools
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -44,6 +46,31 @@ func Ensure(ctx context.Context, w io.Writer, tools ...Tool) (map[string]string,
 		}
 	}
 	return paths, nil
+}
+
+// ModuleDir is where the source of a tool's module lies, for files that the tool needs beside its binary. It is downloaded if it
+// is not there.
+func ModuleDir(ctx context.Context, t Tool) (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("cannot get the working directory: %w", err)
+	}
+	root, err := findRoot(wd)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", t.Module)
+	cmd.Dir = filepath.Join(root, t.Dir)
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	output, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the source of %s: %w", t.Name, err)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(output, &module); err != nil {
+		return "", fmt.Errorf("cannot find the source of %s: %w", t.Name, err)
+	}
+	return module.Dir, nil
 }
 
 // findRoot walks up from dir to the directory whose go.mod is this module's. The modules under hack/tools lie inside the
