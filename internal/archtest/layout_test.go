@@ -110,6 +110,7 @@ var layout = map[string]layer{
 	// The demo reads configurations back from machines, and there is one door to them.
 	"internal/lab/demo":         {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/controlplane", "internal/talos"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},
+	"internal/lab/crossplane":   {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},
 	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/tools"}, never: noTalosAPI},
 	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},

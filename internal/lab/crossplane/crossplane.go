@@ -270,9 +270,10 @@ func writeFiles(dir string, contents map[string][]byte) error {
 
 // Kill ends what runs for a package at once, as kill -9 does. It is started again, as a kubelet would.
 func (c *Crossplane) Kill(pkg string) error {
-	w, err := c.packages.workload(pkg)
-	if err != nil {
-		return err
-	}
-	return w.process.Kill()
+	return c.packages.with(pkg, func(w *workload) error { return w.process.Kill() })
+}
+
+// Serves is nil if what runs for a package takes connections.
+func (c *Crossplane) Serves(ctx context.Context, pkg string) error {
+	return c.packages.with(pkg, func(w *workload) error { return w.serves(ctx) })
 }

@@ -7,13 +7,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	pkgv1 "github.com/crossplane/crossplane/apis/v2/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	"github.com/maesh/provider-ichor/internal/xpkg"
@@ -41,41 +44,96 @@ func environment() map[string]func(netip.Addr) []string {
 	}
 }
 
-func TestPackagesBecomeHealthy(t *testing.T) {
+// TestProviderWorksAsInstalled installs the provider as a user does, with the objects of examples/install, and wants from it
+// what a user wants: it is healthy, works with the rights that Crossplane gave it, and refuses through its webhook.
+func TestProviderWorksAsInstalled(t *testing.T) {
 	c := start(t)
-	o := xpkg.Options{Root: "../../..", Registry: c.Registry.Address + "/ichor", Version: "v0.1.0", Architectures: []string{"amd64"}}
-	for _, p := range []xpkg.Package{xpkg.Provider} {
-		built, err := xpkg.Build(t.Context(), o, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := xpkg.Push(t.Context(), o, p, built); err != nil {
-			t.Fatal(err)
-		}
-	}
-	provider := &pkgv1.Provider{ObjectMeta: metav1.ObjectMeta{Name: "provider-ichor"}}
-	provider.Spec.Package = o.Reference(xpkg.Provider)
-	if err := c.kube.Create(t.Context(), provider); err != nil {
-		t.Fatal(err)
-	}
+	publish(t, c, xpkg.Provider)
+	install(t, c, "runtimeconfig.yaml")
+	install(t, c, "provider.yaml")
 	within(t, c, "the provider is healthy", func(ctx context.Context) error {
-		if err := c.kube.Get(ctx, client.ObjectKeyFromObject(provider), provider); err != nil {
+		p := &pkgv1.Provider{}
+		if err := c.kube.Get(ctx, client.ObjectKey{Name: xpkg.Provider.Name}, p); err != nil {
 			return err
 		}
-		if h := provider.GetCondition(pkgv1.TypeHealthy); h.Status != corev1.ConditionTrue {
-			return fmt.Errorf("conditions: %+v", provider.Status.Conditions)
+		if h := p.GetCondition(pkgv1.TypeHealthy); h.Status != corev1.ConditionTrue {
+			return fmt.Errorf("conditions: %+v", p.Status.Conditions)
 		}
 		return nil
 	})
+	install(t, c, "activation.yaml")
+
+	var cluster *unstructured.Unstructured
+	within(t, c, "a cluster can be declared", func(ctx context.Context) error {
+		cluster = object(t, "../../../examples/cluster/cluster.yaml")
+		return c.kube.Create(ctx, cluster)
+	})
+	within(t, c, "the provider has looked at the cluster", func(ctx context.Context) error {
+		if err := c.kube.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+			return err
+		}
+		if conditions, _, _ := unstructured.NestedSlice(cluster.Object, "status", "conditions"); len(conditions) == 0 {
+			return errors.New("it has no conditions")
+		}
+		return nil
+	})
+
+	err := c.kube.Delete(t.Context(), cluster)
+	if err == nil || !strings.Contains(err.Error(), "NotAllowed") {
+		t.Errorf("delete without permission: %v, want a refusal by the webhook", err)
+	}
+
+	if err := c.Kill(xpkg.Provider.Name); err != nil {
+		t.Fatal(err)
+	}
+	within(t, c, "the killed provider serves again", func(ctx context.Context) error { return c.Serves(ctx, xpkg.Provider.Name) })
+}
+
+// publish builds a package for this machine and pushes it to the registry of the lab.
+func publish(t *testing.T, c *Crossplane, p xpkg.Package) {
+	t.Helper()
+	o := xpkg.Options{Root: "../../..", Registry: c.Registry.Address + "/ichor", Version: "v0.1.0", Architectures: []string{runtime.GOARCH}}
+	built, err := xpkg.Build(t.Context(), o, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := xpkg.Push(t.Context(), o, p, built); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// install applies an object of examples/install. Its package comes from the registry of the lab instead of the example's.
+func install(t *testing.T, c *Crossplane, name string) {
+	t.Helper()
+	o := object(t, filepath.Join("../../../examples/install", name))
+	if address, found, _ := unstructured.NestedString(o.Object, "spec", "package"); found {
+		local := strings.Replace(address, "registry.example.org", c.Registry.Address, 1)
+		if err := unstructured.SetNestedField(o.Object, local, "spec", "package"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.kube.Create(t.Context(), o); err != nil {
+		t.Fatalf("cannot install %s: %v", name, err)
+	}
+}
+
+func object(t *testing.T, path string) *unstructured.Unstructured {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict(text, &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 // start starts a management cluster with Crossplane in it.
 func start(t *testing.T) *Crossplane {
 	t.Helper()
 	dir := t.TempDir()
-	if keep := os.Getenv("KEEPDIR"); keep != "" {
-		dir = keep
-	}
 	binaries, err := controlplane.EnsureBinaries(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)

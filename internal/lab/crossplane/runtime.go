@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -89,16 +87,16 @@ func (r *packageRuntime) stop() error {
 	return errors.Join(errs...)
 }
 
-// workload is what runs for the active revision of a package.
-func (r *packageRuntime) workload(pkg string) (*workload, error) {
+// with lets f use what runs for the active revision of a package.
+func (r *packageRuntime) with(pkg string, f func(*workload) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(r.running)) {
-		if w := r.running[name]; w.pkg == pkg && w.active {
-			return w, nil
+	for _, w := range r.running {
+		if w.pkg == pkg && w.active && w.process != nil {
+			return f(w)
 		}
 	}
-	return nil, fmt.Errorf("nothing runs for package %q", pkg)
+	return fmt.Errorf("nothing runs for package %q", pkg)
 }
 
 // sync brings what runs in line with the revisions. What is new is started before what is old is stopped, as in an upgrade by
