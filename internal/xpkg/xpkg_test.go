@@ -313,6 +313,30 @@ func TestProvider(t *testing.T) {
 	}
 }
 
+// TestEveryPackage builds the real packages that TestProvider does not look at: Crossplane's linter finds nothing wrong, and
+// both say what they can do.
+func TestEveryPackage(t *testing.T) {
+	o := options("../..")
+	o.Architectures = []string{"amd64"}
+	for _, p := range []Package{Function, Configuration} {
+		found := annotated(t, imageFor(t, build(t, o, p), "amd64"))
+		content := parse(t, found[xpkg.PackageAnnotation][xpkg.StreamFile])
+		switch meta := content.GetMeta()[0].(type) {
+		case *pkgmetav1.Function:
+			if !slices.Contains(meta.Spec.Capabilities, pkgmetav1.FunctionCapabilityComposition) {
+				t.Errorf("%s has no capability to compose", p.Name)
+			}
+		case *pkgmetav1.Configuration:
+			if n := len(content.GetObjects()); n != 4 || len(meta.Spec.DependsOn) != 2 {
+				t.Errorf("%s has %d objects and needs %d packages, want two XRDs, two Compositions and two packages", p.Name, n, len(meta.Spec.DependsOn))
+			}
+			if text := found[xpkg.ExamplesAnnotation][xpkg.XpkgExamplesFile]; !strings.Contains(text, "kind: TalosTopology") {
+				t.Errorf("the examples of %s show no topology", p.Name)
+			}
+		}
+	}
+}
+
 func build(t *testing.T, o Options, p Package) v1.ImageIndex {
 	t.Helper()
 	built, err := Build(context.WithoutCancel(t.Context()), o, p)
