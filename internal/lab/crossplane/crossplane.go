@@ -46,8 +46,8 @@ type Options struct {
 	// Dir keeps logs, certificates, caches and what packages run.
 	Dir string
 
-	// Environment is added to that of what a package runs, as KEY=value, by the package's name: what its user would write
-	// into a DeploymentRuntimeConfig. It is given the loopback address that stands for the pod's own.
+	// Environment is added to that of what a package runs, as KEY=value, by the package's name in its registry: what its
+	// user would write into a DeploymentRuntimeConfig. It is given the loopback address that stands for the pod's own.
 	Environment map[string]func(pod netip.Addr) []string
 
 	// Out gets progress of builds.
@@ -268,7 +268,7 @@ func writeFiles(dir string, contents map[string][]byte) error {
 	return nil
 }
 
-// Kill ends what runs for a package at once, as kill -9 does. It is started again, as a kubelet would.
+// Kill ends what runs for a package, named as in its registry, at once, as kill -9 does. It is started again, as a kubelet would.
 func (c *Crossplane) Kill(pkg string) error {
 	return c.packages.with(pkg, func(w *workload) error { return w.process.Kill() })
 }

@@ -51,16 +51,7 @@ func TestProviderWorksAsInstalled(t *testing.T) {
 	publish(t, c, xpkg.Provider)
 	install(t, c, "runtimeconfig.yaml")
 	install(t, c, "provider.yaml")
-	within(t, c, "the provider is healthy", func(ctx context.Context) error {
-		p := &pkgv1.Provider{}
-		if err := c.kube.Get(ctx, client.ObjectKey{Name: xpkg.Provider.Name}, p); err != nil {
-			return err
-		}
-		if h := p.GetCondition(pkgv1.TypeHealthy); h.Status != corev1.ConditionTrue {
-			return fmt.Errorf("conditions: %+v", p.Status.Conditions)
-		}
-		return nil
-	})
+	within(t, c, "the provider is healthy", func(ctx context.Context) error { return healthy(ctx, c, 1) })
 	install(t, c, "activation.yaml")
 
 	var cluster *unstructured.Unstructured
@@ -87,6 +78,39 @@ func TestProviderWorksAsInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	within(t, c, "the killed provider serves again", func(ctx context.Context) error { return c.Serves(ctx, xpkg.Provider.Name) })
+}
+
+// TestConfigurationBringsTheRest installs one package, and wants all three: healthy, and with kinds that can be used.
+func TestConfigurationBringsTheRest(t *testing.T) {
+	c := start(t)
+	for _, p := range xpkg.All() {
+		publish(t, c, p)
+	}
+	install(t, c, "configuration.yaml")
+	within(t, c, "three packages are healthy", func(ctx context.Context) error { return healthy(ctx, c, 3) })
+	within(t, c, "a topology can be declared", func(ctx context.Context) error {
+		return c.kube.Create(ctx, object(t, "../../../examples/topology/single-node.yaml"))
+	})
+}
+
+// healthy wants so many packages, and all of them healthy.
+func healthy(ctx context.Context, c *Crossplane, want int) error {
+	var all []pkgv1.Package
+	for _, list := range []pkgv1.PackageList{&pkgv1.ProviderList{}, &pkgv1.FunctionList{}, &pkgv1.ConfigurationList{}} {
+		if err := c.kube.List(ctx, list); err != nil {
+			return err
+		}
+		all = append(all, list.GetPackages()...)
+	}
+	for _, p := range all {
+		if h := p.GetCondition(pkgv1.TypeHealthy); h.Status != corev1.ConditionTrue {
+			return fmt.Errorf("%s is not healthy: %s: %s", p.GetName(), h.Reason, h.Message)
+		}
+	}
+	if len(all) != want {
+		return fmt.Errorf("there are %d packages, want %d", len(all), want)
+	}
+	return nil
 }
 
 // publish builds a package for this machine and pushes it to the registry of the lab.

@@ -19,27 +19,23 @@ import (
 
 // unpack takes the program that a package runs out of the registry, for this machine's architecture, and writes it into dir. It
 // returns the program's path and its arguments, as the image says.
-func unpack(ctx context.Context, reference, dir string) (path string, args []string, err error) {
-	ref, err := name.ParseReference(reference)
-	if err != nil {
-		return "", nil, fmt.Errorf("cannot read the address of a package: %w", err)
-	}
+func unpack(ctx context.Context, ref name.Reference, dir string) (path string, args []string, err error) {
 	image, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
 	if err != nil {
-		return "", nil, fmt.Errorf("cannot pull %q: %w", reference, err)
+		return "", nil, fmt.Errorf("cannot pull %q: %w", ref.String(), err)
 	}
 	config, err := image.ConfigFile()
 	if err != nil {
-		return "", nil, fmt.Errorf("cannot read the configuration of %q: %w", reference, err)
+		return "", nil, fmt.Errorf("cannot read the configuration of %q: %w", ref.String(), err)
 	}
 	if len(config.Config.Entrypoint) == 0 {
-		return "", nil, fmt.Errorf("%q says nothing of what it runs", reference)
+		return "", nil, fmt.Errorf("%q says nothing of what it runs", ref.String())
 	}
 	path = filepath.Join(dir, filepath.Base(config.Config.Entrypoint[0]))
 	files := mutate.Extract(image)
 	defer files.Close() //nolint:errcheck // only read from
 	if err := extract(files, config.Config.Entrypoint[0], path); err != nil {
-		return "", nil, fmt.Errorf("cannot take the program out of %q: %w", reference, err)
+		return "", nil, fmt.Errorf("cannot take the program out of %q: %w", ref.String(), err)
 	}
 	return path, append(config.Config.Entrypoint[1:], config.Config.Cmd...), nil
 }

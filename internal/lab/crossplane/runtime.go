@@ -87,16 +87,16 @@ func (r *packageRuntime) stop() error {
 	return errors.Join(errs...)
 }
 
-// with lets f use what runs for the active revision of a package.
-func (r *packageRuntime) with(pkg string, f func(*workload) error) error {
+// with lets f use what runs for the active revision of a package, named as in its registry.
+func (r *packageRuntime) with(repository string, f func(*workload) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.running {
-		if w.pkg == pkg && w.active && w.process != nil {
+		if w.repository == repository && w.active && w.process != nil {
 			return f(w)
 		}
 	}
-	return fmt.Errorf("nothing runs for package %q", pkg)
+	return fmt.Errorf("nothing runs for package %q", repository)
 }
 
 // sync brings what runs in line with the revisions. What is new is started before what is old is stopped, as in an upgrade by

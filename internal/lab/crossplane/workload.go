@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"time"
 
 	pkgv1 "github.com/crossplane/crossplane/apis/v2/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,10 +35,13 @@ const (
 
 // A workload is one revision of a package as it runs here: what would be a Deployment with its pod.
 type workload struct {
-	revision, pkg string
-	address       netip.Addr
-	command       controlplane.Command
-	active        bool
+	// revision and pkg are the names of the objects; repository is what the package is called in its registry. Crossplane
+	// names the objects of a package itself if another package brought it.
+	revision, pkg, repository string
+
+	address netip.Addr
+	command controlplane.Command
+	active  bool
 
 	process *controlplane.Process
 	started time.Time
@@ -49,7 +54,14 @@ func (w *workload) endpoint() netip.AddrPort { return netip.AddrPortFrom(w.addre
 
 // prepare gives a revision all that a pod would find: certificates, a Service, an identity, the program and its environment.
 func (r *packageRuntime) prepare(ctx context.Context, rev pkgv1.PackageRevisionWithRuntime) (*workload, error) {
-	w := &workload{revision: rev.GetName(), pkg: rev.GetLabels()[pkgv1.LabelParentPackage], address: r.address()}
+	ref, err := name.ParseReference(rev.GetSource())
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the address of a package: %w", err)
+	}
+	w := &workload{
+		revision: rev.GetName(), pkg: rev.GetLabels()[pkgv1.LabelParentPackage], repository: path.Base(ref.Context().RepositoryStr()),
+		address: r.address(),
+	}
 	dir := filepath.Join(r.o.Dir, w.revision)
 	if err := r.certify(ctx, w, dir); err != nil {
 		return nil, err
@@ -61,13 +73,13 @@ func (r *packageRuntime) prepare(ctx context.Context, rev pkgv1.PackageRevisionW
 	if err != nil {
 		return nil, err
 	}
-	path, args, err := unpack(ctx, rev.GetSource(), filepath.Join(dir, "image"))
+	program, args, err := unpack(ctx, ref, filepath.Join(dir, "image"))
 	if err != nil {
 		return nil, err
 	}
 	server, clientDir := filepath.Join(dir, "tls-server"), filepath.Join(dir, "tls-client")
 	w.command = controlplane.Command{
-		Name: w.revision, Path: path, Args: args, Log: filepath.Join(r.o.Dir, w.revision+".log"), Grace: stopGrace,
+		Name: w.revision, Path: program, Args: args, Log: filepath.Join(r.o.Dir, w.revision+".log"), Grace: stopGrace,
 		Env: []string{
 			"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + Namespace,
 			"REVISION_NAME=" + w.revision, "REVISION_UID=" + string(rev.GetUID()),
@@ -77,7 +89,7 @@ func (r *packageRuntime) prepare(ctx context.Context, rev pkgv1.PackageRevisionW
 	if _, ok := rev.(*pkgv1.ProviderRevision); ok {
 		w.command.Env = append(w.command.Env, "PROVIDER_NAME="+w.pkg, "WEBHOOK_TLS_CERT_DIR="+server)
 	}
-	if more := r.o.Environment[w.pkg]; more != nil {
+	if more := r.o.Environment[w.repository]; more != nil {
 		w.command.Env = append(w.command.Env, more(w.address)...)
 	}
 	return w, nil
@@ -91,7 +103,7 @@ func (r *packageRuntime) certify(ctx context.Context, w *workload, dir string) e
 	}
 	ca := controlplane.KeyPair{Cert: root.Data[corev1.TLSCertKey], Key: root.Data[corev1.TLSPrivateKeyKey]}
 	service := w.pkg + "." + Namespace
-	for name, leaf := range map[string]controlplane.Leaf{
+	for kind, leaf := range map[string]controlplane.Leaf{
 		"tls-server": {CommonName: service, DNSNames: []string{service, service + ".svc"}, IPs: []net.IP{w.address.AsSlice()}},
 		"tls-client": {CommonName: service},
 	} {
@@ -100,11 +112,11 @@ func (r *packageRuntime) certify(ctx context.Context, w *workload, dir string) e
 			return err
 		}
 		data := map[string][]byte{corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key, corev1.ServiceAccountRootCAKey: ca.Cert}
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: w.revision + "-" + name}, Type: corev1.SecretTypeOpaque, Data: data}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: w.revision + "-" + kind}, Type: corev1.SecretTypeOpaque, Data: data}
 		if err := createOrUpdate(ctx, r.kube, secret); err != nil {
 			return err
 		}
-		if err := writeFiles(filepath.Join(dir, name), data); err != nil {
+		if err := writeFiles(filepath.Join(dir, kind), data); err != nil {
 			return err
 		}
 	}
