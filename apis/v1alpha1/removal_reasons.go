@@ -35,6 +35,9 @@ const (
 	ReasonClusterTransitioning xpv2.ConditionReason = "ClusterTransitioning"
 	// ReasonWaitingForLock means that another disruption of the cluster holds its lock; the message says which.
 	ReasonWaitingForLock xpv2.ConditionReason = "WaitingForLock"
+	// ReasonNamespaceTerminating means that the namespace is being deleted, so that the lock of the cluster cannot be
+	// created there: no machine can be disturbed any more.
+	ReasonNamespaceTerminating xpv2.ConditionReason = "NamespaceTerminating"
 	// ReasonDrainBlocked means that a pod cannot be evicted now; the message says which, and what protects it.
 	ReasonDrainBlocked xpv2.ConditionReason = "DrainBlocked"
 	// ReasonOutcomeUnknown means that the answer of a call was lost. The world is looked at before anything else.

@@ -10,6 +10,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
@@ -81,7 +83,8 @@ func (c *connector) Connect(ctx context.Context, mg *v1alpha1.TalosCluster) (man
 	if meta.WasDeleted(mg) {
 		return &e, nil
 	}
-	if err := c.usage.Track(ctx, mg); err != nil {
+	// The same holds for a cluster that nobody allowed to be deleted while its namespace was: it says what is the matter.
+	if err := c.usage.Track(ctx, mg); err != nil && !kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil, errors.Wrap(err, "cannot track the use of the ProviderConfig")
 	}
 	access, err := c.open.Open(ctx, mg)

@@ -2,6 +2,7 @@ package taloscluster
 
 import (
 	"context"
+	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -87,7 +88,12 @@ func (e *external) Observe(ctx context.Context, c *v1alpha1.TalosCluster) (manag
 	h, d := healthOf(f), bootstrap.Next(f)
 	fill(c, f, h, approved, lock)
 	measure(c, h, lock)
-	e.mark(c, transitioning(approved), etcdHealthy(h), e.readiness(f, h, d))
+	ready := e.readiness(f, h, d)
+	if err := p.checkKept(); err != nil {
+		// Beside whatever Synced says: in a namespace that is being deleted, nothing can be published and nothing else tells.
+		ready.Message = strings.TrimPrefix(ready.Message+"; "+err.Error(), "; ")
+	}
+	e.mark(c, transitioning(approved), etcdHealthy(h), ready)
 	if c.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue || approved != f.ApprovedControlPlanes() {
 		// A cluster that is on its way is looked at more often than one that is there, and again if the survey is older
 		// than what woke this pass up.

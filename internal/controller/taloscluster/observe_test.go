@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	xperrors "github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -220,6 +223,7 @@ func TestConnect(t *testing.T) {
 	}{
 		"NoPKI":             {reason: "A cluster without a PKI can be connected to, to make it.", cluster: newCluster(importing("import")), open: &connect.NotReadyError{}},
 		"Untracked":         {reason: "A use that cannot be noted is an error.", cluster: newCluster(), track: boom, wantErr: true},
+		"NamespaceGoes":     {reason: "In a namespace that is being deleted no use can be noted, and a cluster that lives on says what is the matter.", cluster: newCluster(importing("import")), track: terminating(), open: &connect.NotReadyError{}},
 		"NoProviderConfig":  {reason: "A ProviderConfig that is missing is an error.", cluster: newCluster(), open: boom, wantErr: true},
 		"Deleted":           {reason: "A cluster that is being deleted needs neither.", cluster: newCluster(deleted, importing("import")), track: boom, open: boom},
 		"SomebodyElsesMade": {reason: "A cluster that can be opened without a PKI was made by somebody else.", cluster: newCluster(), create: "spec.forProvider.secretsRef must be set"},
@@ -246,6 +250,13 @@ func TestConnect(t *testing.T) {
 			}
 		})
 	}
+}
+
+// terminating is what the API server answers to a create in a namespace that is being deleted.
+func terminating() error {
+	err := kerrors.NewForbidden(schema.GroupResource{}, "usage", errors.New("it is being terminated"))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
+	return xperrors.Wrap(err, "cannot create object")
 }
 
 type tracker struct{ err error }

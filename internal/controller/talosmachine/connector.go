@@ -7,6 +7,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,9 +35,10 @@ type connector struct {
 // Connect begins a pass. A cluster that does not exist, or that has no PKI yet, is no failure: what that means depends on
 // the machine.
 func (c *connector) Connect(ctx context.Context, mg *v1alpha1.TalosMachine) (managed.TypedExternalClient[*v1alpha1.TalosMachine], error) {
-	// In a namespace that is being deleted nothing can be created, and the usage of an object that goes matters to nobody.
+	// The usage of an object that goes matters to nobody. In a namespace that is being deleted nothing can be created, and
+	// what nobody allowed to be deleted lives on there and must go on saying what is the matter.
 	if !meta.WasDeleted(mg) {
-		if err := c.usage.Track(ctx, mg); err != nil {
+		if err := c.usage.Track(ctx, mg); err != nil && !kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil, errors.Wrap(err, "cannot track the usage of the provider config")
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
@@ -108,7 +110,20 @@ func (e *external) withoutLock(ctx context.Context, mg *v1alpha1.TalosMachine, h
 		e.waitFor(mg, v1alpha1.ReasonWaitingForLock, he.Error(), false)
 		return nil
 	}
+	if kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		e.waitFor(mg, v1alpha1.ReasonNamespaceTerminating, namespaceTerminating(mg), false)
+		return nil
+	}
 	return errors.Wrap(err, "cannot take the lock of the cluster")
+}
+
+// namespaceTerminating says why no lock can be had any more. The Lease of a lock that was held goes with the namespace, so
+// that a removal that was half done when it went ends here as well.
+func namespaceTerminating(mg *v1alpha1.TalosMachine) string {
+	return fmt.Sprintf("Namespace %q is being deleted, which cannot be undone, and the lock of the cluster cannot be created in it any more: nothing more is "+
+		"sent to the machine. Save the Secret with the PKI of the cluster first. Then take Delete out of spec.managementPolicies to let the object go and leave the "+
+		"machine as it is; if its removal had passed the point of no return, accept that its disk is not wiped with the annotation %s: %q as well",
+		mg.GetNamespace(), v1alpha1.AnnotationAcceptUnwipedDisk, mg.PinnedUUID())
 }
 
 // removeStep decides under the lock, from facts that were read under the lock, and does one thing.
