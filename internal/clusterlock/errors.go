@@ -24,7 +24,7 @@ func (e *HeldError) Error() string {
 	case e.Expired:
 		return s + "; that is past the point of no return and must be finished before anything else begins"
 	case e.Irreversible:
-		return s + "; that is past the point of no return"
+		return s + "; that is past the point of no return. If that object is gone, the lock can be taken five minutes after it was last renewed"
 	}
 	return s
 }

@@ -85,7 +85,7 @@ func (c *Connector) open(ctx context.Context, cluster *v1alpha1.TalosCluster, le
 	}
 	if pki == nil && site.talosconfig == nil {
 		return nil, &NotReadyError{Cluster: cluster.GetName(),
-			Message: fmt.Sprintf("its PKI Secret %q does not exist", PKISecretName(cluster.GetName()))}
+			Message: fmt.Sprintf("its PKI Secret %q does not exist (restore it from a backup if it did)", PKISecretName(cluster.GetName()))}
 	}
 	of := source{site: site.version, endpoint: cluster.Spec.ForProvider.Endpoint}
 	if pki != nil {

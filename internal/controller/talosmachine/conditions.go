@@ -2,10 +2,12 @@ package talosmachine
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/conditions"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,8 +53,13 @@ func (m *marker) refused(mg *v1alpha1.TalosMachine, d removal.Refuse) {
 	if was := mg.GetCondition(v1alpha1.TypeRemoval); was.Status != corev1.ConditionFalse || was.Reason != reason {
 		metrics.Refusal(string(reason))
 	}
-	mark(mg, v1alpha1.TypeRemoval, corev1.ConditionFalse, reason, d.Refusal.Error())
-	m.step(mg, string(reason), d.Refusal.Error(), d.Irreversible)
+	message := d.Refusal.Error()
+	if meta.WasDeleted(mg) && !d.Irreversible && !strings.Contains(message, "spec.managementPolicies") {
+		// The ways out of a refusal lead to the removal. Whoever deleted the object by mistake needs another one.
+		message += " If the deletion was a mistake, take Delete out of spec.managementPolicies: the object goes, the machine stays as it is, and the object can be created again."
+	}
+	mark(mg, v1alpha1.TypeRemoval, corev1.ConditionFalse, reason, message)
+	m.step(mg, string(reason), message, d.Irreversible)
 }
 
 // acted shows a step that a removal has taken.
