@@ -125,9 +125,10 @@ var layout = map[string]layer{
 	"internal/xpkg": {never: noTalosAPI},
 	"cmd/xpkg":      {imports: []string{"internal/xpkg"}, never: noTalosAPI},
 
-	"internal/archtest": {},
-	"hack/xrd":          {imports: []string{"apis/topology/v1alpha1"}},
-	"hack/reference":    {},
+	"internal/archtest":  {},
+	"hack/xrd":           {imports: []string{"apis/topology/v1alpha1"}},
+	"hack/reference":     {},
+	"internal/accidents": {},
 }
 
 func both(a, b map[string]string) map[string]string {
