@@ -1,0 +1,266 @@
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/simulator"
+)
+
+// joining is what becomes of a machine that cannot be configured.
+func joining(w *world) {
+	w.box("w-2")
+	w.fault("w-2", true, simulator.FaultFingerprintChange)
+	before := w.now()
+	w.declare("w-2", v1alpha1.RoleWorker, func(m *v1alpha1.TalosMachine) {
+		m.Spec.ForProvider.MaintenanceFingerprint = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+	})
+	w.tells(simulator.FaultFingerprintChange, "w-2", v1alpha1.TypeReachable, "FingerprintMismatch", "pinned")
+	w.nothingSent(before)
+
+	w.fault("w-2", false, simulator.FaultFingerprintChange)
+	w.fault("w-2", true, simulator.FaultApplyFails)
+	w.change("w-2", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.MaintenanceFingerprint = "" })
+	w.tells(simulator.FaultApplyFails, "w-2", xpv2.TypeSynced, xpv2.ReasonReconcileError, "failed to store")
+
+	w.fault("w-2", true, simulator.FaultTimeUnsynced)
+	w.fault("w-2", false, simulator.FaultApplyFails)
+	w.tells(simulator.FaultTimeUnsynced, "w-2", xpv2.TypeReady, xpv2.ReasonUnavailable, "time is not synced")
+	w.fault("w-2", false, simulator.FaultTimeUnsynced)
+	w.ready("w-2")
+
+	// A certificate is valid from an hour ago, so a clock that is behind by less is no fault that anybody is told of.
+	w.fault("w-2", true, simulator.FaultClockBehind)
+	w.powerCycle("w-2")
+	w.await("another boot", func() bool { return w.box("w-2").Ready() })
+	w.ready("w-2")
+	w.remove("w-2")
+	w.removed("w-2")
+}
+
+// learner is a fourth control plane whose join does not end, in two ways. Both stop every removal but its own.
+func learner(w *world) {
+	w.box("cp-4")
+	w.fault("cp-4", true, simulator.FaultEtcdNoPromote)
+	w.declare("cp-4", v1alpha1.RoleControlPlane)
+	w.members(4)
+	w.tells(simulator.FaultEtcdNoPromote, "cp-2", v1alpha1.TypeRemovable, "LearnerPresent", "cp-4")
+	before := w.now()
+	w.remove("cp-4")
+	w.removed("cp-4")
+	w.members(3)
+	if n := w.count(before, "cp-4", "EtcdLeaveCluster"); n > 0 {
+		w.t.Errorf("a member without a vote cannot leave, and was asked to %d times", n)
+	}
+	w.fault("cp-4", false, simulator.FaultEtcdNoPromote)
+
+	w.fault("cp-4", true, simulator.FaultEtcdJoinInterrupted)
+	w.declare("cp-4", v1alpha1.RoleControlPlane)
+	w.members(4)
+	w.tells(simulator.FaultEtcdJoinInterrupted, "cp-2", v1alpha1.TypeRemovable, "LearnerPresent", "never started")
+	// What it left behind keeps it from joining, until it is removed. Then it may well join before it can be reset.
+	w.fault("cp-4", false, simulator.FaultEtcdJoinInterrupted)
+	w.remove("cp-4")
+	w.removed("cp-4")
+	w.members(3)
+}
+
+// etcdGate is what a removal of a healthy fourth control plane would be told while others fail.
+func etcdGate(w *world) {
+	w.fourth()
+	before := w.now()
+	for _, tc := range []struct {
+		fault    string
+		machines map[string]string
+		reason   xpv2.ConditionReason
+		words    string
+	}{
+		{"etcd-stopped on one of four", map[string]string{"cp-3": simulator.FaultEtcdStopped}, "OtherMemberUnhealthy", "cp-3"},
+		{"etcd-stopped on two of four", map[string]string{"cp-2": simulator.FaultEtcdStopped, "cp-3": simulator.FaultEtcdStopped}, "NoLeader", "no leader"},
+		{simulator.FaultEtcdMembersDiffer, map[string]string{"cp-2": simulator.FaultEtcdMembersDiffer}, "MembersDisagree", "cp-4"},
+		{"a control plane is silent", map[string]string{"cp-3": simulator.FaultAPIBlackhole}, "OtherMemberUnhealthy", "cp-3"},
+	} {
+		for m, f := range tc.machines {
+			w.fault(m, true, f)
+		}
+		w.tells(tc.fault, "cp-4", v1alpha1.TypeRemovable, tc.reason, tc.words)
+		for m, f := range tc.machines {
+			w.fault(m, false, f)
+		}
+	}
+	w.nothingSent(before)
+	w.ready("cp-1", "cp-2", "cp-3", "cp-4")
+}
+
+// leave is the way out of a control plane whose leave goes wrong in every way.
+func leave(w *world) {
+	w.fourth()
+	before := w.now()
+	notReset := func(w *world) {
+		if n := w.count(before, "cp-4", "Reset"); n > 0 {
+			w.t.Errorf("a machine whose member is in etcd was reset %d times", n)
+		}
+	}
+	w.endure("cp-4", []stage{
+		{
+			fault: simulator.FaultEtcdLeaveFails, reason: v1alpha1.ReasonStepLeaveEtcd, words: "The attempt before this one failed: cannot leave etcd", then: notReset,
+			begin: func(w *world) {
+				w.fault("cp-4", true, simulator.FaultEtcdLeaveFails)
+				w.remove("cp-4")
+			},
+			end: off("cp-4", simulator.FaultEtcdLeaveFails),
+		},
+		{
+			fault: simulator.FaultEtcdLeaveHangs, reason: v1alpha1.ReasonStepLeaveEtcd, words: "is leaving", then: notReset,
+			begin: on("cp-4", simulator.FaultEtcdLeaveHangs),
+			end: func(w *world) {
+				w.fault("cp-4", false, simulator.FaultEtcdLeaveHangs)
+				w.powerCycle("cp-4") // or the call goes on for nine minutes
+			},
+		},
+		{
+			fault: simulator.FaultPlatformConfig, reason: v1alpha1.ReasonStepReset, words: "again",
+			begin: on("cp-4", simulator.FaultEtcdLeaveOKButError, simulator.FaultPlatformConfig),
+			end:   off("cp-4", simulator.FaultEtcdLeaveOKButError, simulator.FaultPlatformConfig),
+		},
+	})
+	w.removed("cp-4")
+	w.members(3)
+}
+
+// dead are machines that went without a word, and one that etcd threw out.
+func dead(w *world) {
+	w.fourth()
+	w.throwOut("cp-4")
+	before := w.now()
+	w.await("its etcd is down", func() bool { _, healthy := w.box("cp-4").EtcdState(); return !healthy })
+	w.remove("cp-4")
+	w.removed("cp-4")
+	if n := w.count(before, "cp-4", "EtcdLeaveCluster"); n > 0 {
+		w.t.Errorf("a machine without a member was asked to leave %d times", n)
+	}
+
+	w.declare("cp-4", v1alpha1.RoleControlPlane, func(m *v1alpha1.TalosMachine) {
+		m.Spec.ForProvider.Unreachable.Policy = v1alpha1.UnreachableRemoveMember
+	})
+	w.ready("cp-4")
+	w.box("cp-4").PowerOff()
+	w.endure("cp-4", []stage{{
+		fault: "a machine that is dead, with policy RemoveMember", reason: v1alpha1.ReasonDiskNotWiped, words: "not wiped",
+		begin: func(w *world) { w.remove("cp-4") },
+		then:  func(w *world) { w.members(3) },
+		end:   func(w *world) { w.box("cp-4").PowerOn() }, // it comes back with old data
+	}})
+	w.removed("cp-4")
+}
+
+// fourth sees to it that there is a fourth control plane, which can go.
+func (w *world) fourth() {
+	w.t.Helper()
+	m, err := w.machine(context.Background(), "cp-4")
+	must(w.t, err)
+	if m == nil {
+		w.declare("cp-4", v1alpha1.RoleControlPlane)
+	}
+	w.ready("cp-4")
+}
+
+// etcd is a look at etcd from outside of the product.
+func (w *world) etcd(ctx context.Context) ([]string, error) {
+	cli, err := w.fleet.Etcd("cp-1")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cli.Close() }() // it only reads
+	list, err := cli.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(list.Members))
+	for _, m := range list.Members {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// members waits until etcd has so many.
+func (w *world) members(want int) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("etcd has %d members", want), func(ctx context.Context) error {
+		names, err := w.etcd(ctx)
+		if err == nil && len(names) != want {
+			return fmt.Errorf("they are %q", names)
+		}
+		return err
+	})
+}
+
+// throwOut removes a member behind the product's back.
+func (w *world) throwOut(name string) {
+	w.t.Helper()
+	w.eventually(name+" is thrown out of etcd", func(ctx context.Context) error {
+		cli, err := w.fleet.Etcd("cp-1")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = cli.Close() }() // the answer to the write came
+		return removeByName(ctx, cli, hostname(name))
+	})
+}
+
+func removeByName(ctx context.Context, cli *clientv3.Client, name string) error {
+	list, err := cli.MemberList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range list.Members {
+		if m.Name == name {
+			_, err := cli.MemberRemove(ctx, m.ID)
+			return err
+		}
+	}
+	return errors.New("it is no member")
+}
+
+// quorumWasKept looks at what etcd says of itself at the end of a part, and at the order of what was sent: no control plane
+// was reset before it had left, and Bootstrap was sent once (I1, I2, I9).
+func (w *world) quorumWasKept() {
+	w.t.Helper()
+	w.eventually("etcd serves", func(ctx context.Context) error {
+		cli, err := w.fleet.Etcd("cp-1")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = cli.Close() }() // it only reads
+		_, err = cli.Get(ctx, "health")
+		return err
+	})
+	bootstraps := 0
+	for _, r := range w.fleet.Log().Snapshot() {
+		if strings.HasSuffix(r.Method, "/Bootstrap") {
+			bootstraps++
+		}
+	}
+	if bootstraps != 1 {
+		w.t.Errorf("I9: Bootstrap was sent %d times", bootstraps)
+	}
+}
+
+// await waits for something that needs no explanation if it does not come.
+func (w *world) await(what string, is func() bool) {
+	w.t.Helper()
+	w.eventually(what, func(context.Context) error {
+		if !is() {
+			return errors.New("it is not so yet")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,201 @@
+package faulttest
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/simulator"
+	"github.com/maesh/provider-ichor/internal/simulator/workload"
+)
+
+// apps is the namespace of what runs on the machines.
+const apps = "default"
+
+// worker is the way out of a worker, past everything that can be in it.
+func worker(w *world) {
+	k, node := w.kubernetes(), hostname("w-1")
+	before := w.now()
+	untouched := func(w *world) { w.nothingSent(before) }
+	w.endure("w-1", []stage{
+		{
+			fault: "the Kubernetes API is down before a drain", reason: v1alpha1.ReasonNodeUnknown, words: "Kubernetes API of the cluster", then: untouched,
+			begin: func(w *world) {
+				w.runPod("bare", func(p *corev1.Pod) { p.OwnerReferences = nil })
+				w.fault("cp-1", true, simulator.FaultKubernetesDown)
+				w.remove("w-1")
+			},
+			end: off("cp-1", simulator.FaultKubernetesDown),
+		},
+		{
+			fault: "a bare pod", reason: v1alpha1.ReasonDrainBlocked, words: "bare", then: untouched,
+			begin: func(*world) {},
+			end:   func(w *world) { w.endPod("bare") },
+		},
+		{
+			fault: "a pod with an emptyDir", reason: v1alpha1.ReasonDrainBlocked, words: "scratch", then: untouched,
+			begin: func(w *world) {
+				w.runPod("scratch", func(p *corev1.Pod) {
+					p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+				})
+			},
+			end: func(w *world) { w.endPod("scratch") },
+		},
+		{
+			fault: "a PodDisruptionBudget that never allows", reason: v1alpha1.ReasonDrainBlocked, words: "PodDisruptionBudget \"web\"", then: untouched,
+			begin: func(w *world) {
+				w.runPod("web", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} })
+				_, err := k.PolicyV1().PodDisruptionBudgets(apps).Create(context.Background(), &policyv1.PodDisruptionBudget{
+					ObjectMeta: metav1.ObjectMeta{Name: "web"},
+					Spec: policyv1.PodDisruptionBudgetSpec{
+						MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+					},
+				}, metav1.CreateOptions{})
+				must(w.t, err)
+			},
+			end: func(w *world) {
+				must(w.t, k.PolicyV1().PodDisruptionBudgets(apps).Delete(context.Background(), "web", metav1.DeleteOptions{}))
+			},
+		},
+		{
+			fault: "a pod that does not end", reason: v1alpha1.ReasonStepDrain, words: "pods left (1): default/stuck", then: untouched,
+			begin: func(w *world) {
+				w.runPod("stuck", func(p *corev1.Pod) { p.Annotations = map[string]string{workload.StopAnnotation: workload.StopNever} })
+			},
+			end: func(w *world) { w.letGo("stuck") },
+		},
+		{
+			fault: "a volume that is never detached", reason: v1alpha1.ReasonWaitingForVolumes, words: "data-1", then: untouched,
+			begin: func(w *world) {
+				_, err := k.StorageV1().VolumeAttachments().Create(context.Background(), &storagev1.VolumeAttachment{
+					ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
+					Spec: storagev1.VolumeAttachmentSpec{
+						Attacher: "csi.example.org", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("data-1")},
+					},
+				}, metav1.CreateOptions{})
+				must(w.t, err)
+			},
+			end: func(w *world) {
+				must(w.t, k.StorageV1().VolumeAttachments().Delete(context.Background(), "csi-1", metav1.DeleteOptions{}))
+			},
+		},
+		{
+			fault: simulator.FaultAPIBlackhole, reason: v1alpha1.ReasonMachineUnreachable, words: "no answer", then: untouched,
+			begin: on("w-1", simulator.FaultAPIBlackhole), end: off("w-1", simulator.FaultAPIBlackhole),
+		},
+		{
+			fault: simulator.FaultAPIDown, reason: v1alpha1.ReasonMachineUnreachable, words: "connection refused", then: untouched,
+			begin: on("w-1", simulator.FaultAPIDown), end: off("w-1", simulator.FaultAPIDown),
+		},
+		{
+			fault: simulator.FaultOtherCluster, reason: v1alpha1.ReasonMachineUnreachable, words: "PKI of another cluster", then: untouched,
+			begin: on("w-1", simulator.FaultOtherCluster), end: off("w-1", simulator.FaultOtherCluster),
+		},
+		{
+			fault: simulator.FaultDuplicateUUID, reason: "IdentityMismatch", words: "Another machine answers", then: untouched,
+			begin: on("w-1", simulator.FaultDuplicateUUID), end: off("w-1", simulator.FaultDuplicateUUID),
+		},
+		{
+			fault: "the address of another machine", reason: "DuplicateMachine", words: "also by cp-2", then: untouched,
+			begin: func(w *world) { w.moveTo("w-1", w.box("cp-2").Address().String()) },
+			end:   func(w *world) { w.moveTo("w-1", w.box("w-1").Address().String()) },
+		},
+		{
+			fault: simulator.FaultResetLocked, reason: v1alpha1.ReasonStepReset, words: "Resetting w-1",
+			begin: func(w *world) {
+				must(w.t, k.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})) // somebody was faster
+				w.fault("w-1", true, simulator.FaultResetLocked)
+			},
+			then: func(w *world) { w.awaitSent(before, "w-1", "Reset", 2) },
+			end:  off("w-1", simulator.FaultResetLocked),
+		},
+		{
+			fault: simulator.FaultResetFatal, reason: v1alpha1.ReasonStepReset, words: "again",
+			begin: on("w-1", simulator.FaultResetFatal), end: off("w-1", simulator.FaultResetFatal),
+		},
+		{
+			fault: simulator.FaultWipeFails, reason: v1alpha1.ReasonStepReset, words: "again",
+			begin: on("w-1", simulator.FaultWipeFails), end: off("w-1", simulator.FaultWipeFails),
+		},
+		{
+			fault: simulator.FaultResetHangs, reason: v1alpha1.ReasonWaitingForReset, words: "stage \"resetting\"",
+			begin: on("w-1", simulator.FaultResetHangs),
+			end: func(w *world) {
+				w.fault("w-1", false, simulator.FaultResetHangs)
+				w.powerCycle("w-1") // a reboot ends a reset, and the machine is as it was
+			},
+		},
+		{
+			fault: simulator.FaultBootHangs, reason: v1alpha1.ReasonWaitingForReset, words: "answers in maintenance mode",
+			begin: on("w-1", simulator.FaultBootHangs, simulator.FaultKubeletSlowStop),
+			then:  func(w *world) { w.await("w-1 is dark", func() bool { return w.box("w-1").Stage() == "" }) },
+			end: func(w *world) {
+				w.fault("w-1", false, simulator.FaultBootHangs, simulator.FaultKubeletSlowStop)
+				w.powerCycle("w-1")
+			},
+		},
+		{
+			fault: "the Kubernetes API is down after a reset", reason: v1alpha1.ReasonNodeUnknown, words: "Kubernetes API of the cluster",
+			begin: on("cp-1", simulator.FaultKubernetesDown), end: off("cp-1", simulator.FaultKubernetesDown),
+		},
+	})
+	w.removed("w-1")
+}
+
+// moveTo gives the object of a machine another address.
+func (w *world) moveTo(name, address string) {
+	w.t.Helper()
+	w.change(name, func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Address = address })
+}
+
+// runPod has a pod run on the worker. It belongs to something, or a drain would not touch it.
+func (w *world) runPod(name string, change func(*corev1.Pod)) {
+	w.t.Helper()
+	ctx, k := context.Background(), w.kubernetes()
+	owner, err := k.CoreV1().ConfigMaps(apps).Get(ctx, "owner", metav1.GetOptions{})
+	if kerrors.IsNotFound(err) {
+		owner, err = k.CoreV1().ConfigMaps(apps).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	}
+	must(w.t, err)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true),
+		}}},
+		Spec: corev1.PodSpec{
+			NodeName: hostname("w-1"), Containers: []corev1.Container{{Name: "main", Image: "registry.example.org/main"}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}
+	change(pod)
+	_, err = k.CoreV1().Pods(apps).Create(ctx, pod, metav1.CreateOptions{})
+	must(w.t, err)
+	w.eventually("pod "+name+" runs", func(ctx context.Context) error {
+		p, err := k.CoreV1().Pods(apps).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && p.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("it is %s", p.Status.Phase)
+		}
+		return err
+	})
+}
+
+func (w *world) endPod(name string) {
+	w.t.Helper()
+	must(w.t, w.kubernetes().CoreV1().Pods(apps).Delete(context.Background(), name, metav1.DeleteOptions{}))
+}
+
+// letGo ends what keeps a pod from ending.
+func (w *world) letGo(name string) {
+	w.t.Helper()
+	patch := []byte(`{"metadata":{"annotations":{"` + workload.StopAnnotation + `":null}}}`)
+	_, err := w.kubernetes().CoreV1().Pods(apps).Patch(context.Background(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	must(w.t, err)
+}
