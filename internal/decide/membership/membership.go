@@ -282,6 +282,11 @@ func Name(f facts.Cluster, id facts.MemberID) string {
 	return fmt.Sprintf("member %x", uint64(id))
 }
 
+// IsListed tells whether anybody who answers lists a member, healthy or not.
+func IsListed(f facts.Cluster, id facts.MemberID) bool {
+	return slices.ContainsFunc(f.Etcd.Views, func(v facts.View) bool { return lists(v, id) })
+}
+
 // machines names the machines of views.
 func machines(f facts.Cluster, views []facts.View) []string {
 	names := make([]string, 0, len(views))

@@ -73,6 +73,29 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+func TestIsListed(t *testing.T) {
+	f, err := story.Parse("prod\ncp-1 voter sees=a1,a2\ncp-2 voter sick sees=a1,a2,a9?\ncp-3 voter mute")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		id     facts.MemberID
+		want   bool
+	}{
+		"ByAll":    {reason: "Whoever lists it will do.", id: 0xa1, want: true},
+		"BySick":   {reason: "A voter that does not serve may be the only one to tell.", id: 0xa9, want: true},
+		"ByNobody": {reason: "Who tells no list lists nobody.", id: 0xa3},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := IsListed(f, tc.id); got != tc.want {
+				t.Errorf("\n%s\nIsListed(%x) is %t, want %t", tc.reason, uint64(tc.id), got, tc.want)
+			}
+		})
+	}
+}
+
 func TestHost(t *testing.T) {
 	cases := map[string]string{
 		"192.0.2.1":          "192.0.2.1",

@@ -72,6 +72,9 @@ func look(f facts.Cluster, m facts.Machine) removal {
 	}
 	r := removal{f: f, m: m, accepted: accepted, found: membership.Of(f, m)}
 	r.live, r.answers = m.Live.Get()
+	if r.triesAgain() {
+		r.anyway = fmt.Sprintf(" (it has added itself to etcd again without getting to start there; what it leaves, member %x, is removed once it is blank)", uint64(r.found.Member.ID))
+	}
 	return r
 }
 
@@ -98,7 +101,18 @@ func (r removal) forward() bool {
 	if r.found.State == membership.Vanishing {
 		return r.found.Member.ID == r.m.Record.Member
 	}
-	return r.absent()
+	return r.absent() || r.triesAgain()
+}
+
+// triesAgain tells whether the machine, whose member was taken out of etcd, has added itself once more and does not get to
+// start: it never may, and to remove each of those members first would only have it try again, for ever. Such a member
+// runs nowhere and has no vote, so a reset loses nothing with it; what is left of it is removed once the machine is blank.
+func (r removal) triesAgain() bool {
+	if r.m.Record == nil || r.m.Record.Member == 0 || r.found.State != membership.Listed || !r.answers || r.blank() {
+		return false
+	}
+	e, running := r.found.Member, slices.ContainsFunc(r.f.Etcd.Views, func(v facts.View) bool { return v.Machine == r.m.ID })
+	return e.Name == "" && e.Learner && e.ID != r.m.Record.Member && !running && !membership.IsListed(r.f, r.m.Record.Member)
 }
 
 // irreversible is forward, or what cannot be told not to be.
@@ -259,7 +273,8 @@ func (r removal) resetting() facts.Record {
 func (r removal) resetMessage() string {
 	boot, known := r.live.BootID.Get()
 	if known && r.m.Record.BootID != "" && boot != r.m.Record.BootID {
-		return fmt.Sprintf("Resetting %s again%s: it has rebooted and still has its configuration, so it was not wiped", r.m.Name, r.anyway)
+		return fmt.Sprintf("Resetting %s again%s: it has rebooted and still has its configuration, so it was not wiped. If that goes on, see its console: its disk may fail, or its platform gives the configuration back. Wipe it by hand; or shut it down, and %s",
+			r.m.Name, r.anyway, r.accept())
 	}
 	return fmt.Sprintf("Resetting %s%s", r.m.Name, r.anyway)
 }
@@ -314,13 +329,16 @@ func (r removal) nodeUnknown() Decision {
 	return r.wait(NodeUnknown, "The Node of %s is not known: %s. Bring the Kubernetes API of the cluster back; this goes on by itself then", r.m.Name, r.m.Node.Why())
 }
 
+// unreachable is a machine that has a member, or may have, and does not answer.
 func (r removal) unreachable() Decision {
-	d := fmt.Sprintf("%s does not answer (%s). Bring it back; or set spec.forProvider.unreachable.policy to RemoveMember to take it out of etcd and Kubernetes without it; %s",
-		r.m.Name, r.m.Live.Why(), r.accept())
-	if !r.irreversible() {
-		d += "; or take Delete out of spec.managementPolicies to let the object go and leave the machine as it is"
+	without := "set spec.forProvider.unreachable.policy to RemoveMember to take it out of etcd and Kubernetes without it; " + r.accept()
+	switch {
+	case r.resetSent():
+		return r.wait(WaitingForReset, "A reset was sent to %s; waiting until it answers in maintenance mode (%s). If it does not come back, see its console; or %s", r.m.Name, r.m.Live.Why(), without)
+	case !r.irreversible():
+		without += "; or take Delete out of spec.managementPolicies to let the object go and leave the machine as it is"
 	}
-	return r.wait(MachineUnreachable, "%s", d)
+	return r.wait(MachineUnreachable, "%s does not answer (%s). Bring it back; or %s", r.m.Name, r.m.Live.Why(), without)
 }
 
 // accept says how to give a disk up.

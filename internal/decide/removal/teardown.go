@@ -23,7 +23,7 @@ func (r removal) teardown() Decision {
 		return r.wait(AwaitingWorkers, "The workers go first: %s", strings.Join(workers, ", "))
 	}
 	switch {
-	case r.absent(), r.found.State == membership.Vanishing:
+	case r.absent(), r.found.State == membership.Vanishing, r.triesAgain():
 		return r.finish()
 	case r.last():
 		r.anyway = " without leaving etcd (it is the last control plane)"

@@ -14,7 +14,7 @@ import (
 func (w *world) happen() {
 	t := w.t
 	b := rapid.SampledFrom(w.boxes).Draw(t, "box")
-	switch rapid.IntRange(0, 11).Draw(t, "event") {
+	switch rapid.IntRange(0, 12).Draw(t, "event") {
 	case 0:
 		b.etcdUp = !b.etcdUp
 	case 1:
@@ -44,6 +44,8 @@ func (w *world) happen() {
 		if rapid.IntRange(0, 9).Draw(t, "wipes") == 0 {
 			b.configured, b.etcdUp = false, false
 		}
+	case 12: // Its next join dies, and each one after that.
+		b.dies = !b.worker
 	}
 }
 
@@ -69,7 +71,7 @@ func (w *world) promote() {
 	}
 	w.members = slices.Clone(w.members)
 	for i, e := range w.members {
-		if e.Learner {
+		if e.Learner && e.Name != "" {
 			w.members[i].Learner = false
 			if b := w.runner(e.ID); b != nil {
 				b.last = e.ID
@@ -159,6 +161,13 @@ func (w *world) heal() {
 	}
 	// Members that are gone for good are removed by hand, as the refusals say.
 	w.members = slices.DeleteFunc(slices.Clone(w.members), func(e facts.Member) bool { return w.runner(e.ID) == nil || !w.runner(e.ID).configured })
+	for _, b := range w.boxes {
+		// A machine that joins in vain does so until it is wiped, if that was begun. The others are repaired.
+		b.dies = b.dies && b.deleting && b.record != nil && (b.record.Reset || b.left)
+		if b.dies && b.configured && b.resetIn == 0 && !w.isMember(b.member) && !w.isMember(b.unstarted) {
+			w.join(b, true)
+		}
+	}
 	w.promote()
 }
 

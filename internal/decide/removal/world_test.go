@@ -24,6 +24,9 @@ type box struct {
 	record                        *facts.Record
 	// left is true from the moment that a step took its member, until it joins anew.
 	left bool
+	// dies is true if its joins die between MemberAdd and the start of etcd, and unstarted is what the last one left.
+	dies      bool
+	unstarted facts.MemberID
 	// lag is a list that its etcd still tells, or nil.
 	lag []facts.Member
 }
@@ -50,6 +53,11 @@ func newWorld(t *rapid.T) *world {
 		w.boxes = append(w.boxes, b)
 		w.join(b, false)
 	}
+	if rapid.IntRange(0, 3).Draw(t, "one cannot join") == 0 {
+		b := &box{name: fmt.Sprintf("cp-%d", n+1), answers: true, configured: true, node: true, kubelet: true, dies: true}
+		w.boxes = append(w.boxes, b)
+		w.join(b, true)
+	}
 	for i := range rapid.IntRange(0, 2).Draw(t, "workers") {
 		w.boxes = append(w.boxes, &box{name: fmt.Sprintf("w-%d", i+1), worker: true, answers: true, configured: true, node: true, kubelet: true, pods: 2})
 	}
@@ -61,8 +69,14 @@ func (w *world) join(b *box, learner bool) {
 	for _, o := range w.boxes {
 		o.lag = nil // A member that serves knows of a new one before that is up.
 	}
-	b.member, b.last, b.left = w.next, w.next, false
-	w.members = append(slices.Clone(w.members), facts.Member{ID: w.next, Name: b.name, Learner: learner, PeerHosts: []string{b.name}})
+	e := facts.Member{ID: w.next, Name: b.name, Learner: learner, PeerHosts: []string{b.name}}
+	if b.dies {
+		e.Name, e.Learner = "", true
+		b.member, b.unstarted, b.etcdUp = 0, e.ID, false
+	} else {
+		b.member, b.last, b.left = e.ID, e.ID, false
+	}
+	w.members = append(slices.Clone(w.members), e)
 	w.next++
 }
 
@@ -147,7 +161,10 @@ func (w *world) live(b *box) facts.Known[facts.Live] {
 		return facts.Of(facts.Live{Mode: facts.Maintenance, UUID: "uuid-" + b.name, Stage: "maintenance"})
 	}
 	l := facts.Live{Mode: facts.Configured, UUID: "uuid-" + b.name, BootID: facts.Of(fmt.Sprint(b.boots)), Stage: "running", Ready: true, EtcdService: facts.Of("Finished")}
-	if b.member != 0 && !b.left {
+	switch {
+	case b.dies && b.member == 0:
+		l.EtcdService = facts.Of("Preparing")
+	case b.member != 0 && !b.left:
 		l.EtcdService = facts.Of("Failed")
 	}
 	if b.member != 0 && b.etcdUp {
@@ -233,6 +250,9 @@ func (w *world) check(b *box, d Act) {
 		if !w.teardown && !b.worker && w.isMember(b.last) {
 			w.violatedf("I4: %s is released as a member", b.name)
 		}
+		if !w.teardown && w.isMember(b.unstarted) && w.serves() {
+			w.violatedf("I4: %s is released, and what it left keeps others from joining", b.name)
+		}
 	case Record, MoveLeadership, DeleteNode: // Nothing is lost by them.
 	}
 }
@@ -242,7 +262,7 @@ func (w *world) checkLoss(b *box, d Act) {
 	if i < 0 {
 		return // It is gone, and etcd says so.
 	}
-	if owner := w.named(w.members[i].Name); owner != b {
+	if owner := w.named(w.members[i].PeerHosts[0]); owner != b {
 		if !w.teardown || !owner.down() {
 			w.violatedf("%s of %x, which is not the member of %s", d.Step, uint64(d.Member), b.name)
 		}
@@ -310,6 +330,9 @@ func (w *world) apply(b *box, d Act) {
 		if w.serves() {
 			w.members = minus(w.members, d.Member)
 			b.left = b.left || d.Member == b.member || d.Member == b.last
+			if d.Member == b.unstarted && b.configured && b.resetIn == 0 {
+				w.join(b, true) // It tries again at once.
+			}
 		}
 	case Reset:
 		b.resetIn = 2
