@@ -80,6 +80,12 @@ func (m *marker) failing(mg *v1alpha1.TalosMachine, d removal.Act, err error) {
 	m.step(mg, d.Step.String(), message, d.Irreversible)
 }
 
+// isAt tells whether the pass before this one left the removal at a step.
+func (m *marker) isAt(mg *v1alpha1.TalosMachine, step removal.Step) bool {
+	was := mg.Status.AtProvider.Removal
+	return was != nil && was.Step == step.String()
+}
+
 // overdue says how long the step of a removal may take, if it has taken longer.
 func (m *marker) overdue(mg *v1alpha1.TalosMachine, step string, limit time.Duration) string {
 	was := mg.Status.AtProvider.Removal

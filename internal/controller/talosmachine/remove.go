@@ -160,13 +160,13 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	blocked := (*act.DrainBlockedError)(nil)
 	switch {
 	case err == nil:
-		if d.Step == removal.Drain {
-			d.Message += e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
-		}
-		if d.Step == removal.LeaveEtcd && failed != nil {
-			d.Message += fmt.Sprintf(". The attempt before this one failed: %s. If that goes on, see the etcd service of %s and of the other control planes", failed, mg.GetName())
-		}
+		again := e.marker.isAt(mg, d.Step)
+		d.Message += e.remark(mg, d.Step, again, failed)
 		e.marker.acted(mg, d)
+		if again && d.Step == removal.Reset {
+			e.wait(mg) // What keeps the machine from a reset does not end sooner for being asked each second.
+			return nil
+		}
 		e.soon(mg)
 		return nil
 	case errors.As(err, &blocked):
@@ -182,6 +182,19 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	}
 	e.marker.failing(mg, d, err)
 	return err
+}
+
+// remark says what the facts cannot: that a step was taken before and has not helped yet, and what a person can do.
+func (e *external) remark(mg *v1alpha1.TalosMachine, step removal.Step, again bool, leaveFailed error) string {
+	switch {
+	case step == removal.Drain:
+		return e.marker.overdue(mg, step.String(), e.drainTimeout(mg))
+	case step == removal.LeaveEtcd && leaveFailed != nil:
+		return fmt.Sprintf(". The attempt before this one failed: %s. If that goes on, see the etcd service of %s and of the other control planes", leaveFailed, mg.GetName())
+	case step == removal.Reset && again:
+		return fmt.Sprintf(". The reset before this one did not begin: Talos answers OK and refuses while it is busy with something else. If that goes on, see the console of %s and power-cycle it", mg.GetName())
+	}
+	return ""
 }
 
 // removeRefused ends a pass that a guard did not let go on. What was done so far is undone, be it by a reboot that this
