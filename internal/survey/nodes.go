@@ -48,10 +48,27 @@ func (o *objects) matchNodes(ctx context.Context, r nodeReader, target facts.Mac
 	for i := range o.machines {
 		m := &o.machines[i]
 		m.Node = r.nodeOf(*m, o.declared[i].Status.AtProvider.NodeName)
+		if node, _ := m.Node.Get(); node.Exists {
+			if other := o.alsoNode(i, node.Name); other != "" {
+				m.Node = facts.Unknown[facts.Node](fmt.Sprintf("Node %s is now of this machine by its UUID and was that of %s: two machines have one hostname. Give one of them another", node.Name, other))
+			}
+		}
 		if node, ok := m.Node.Get(); ok && node.Exists && m.ID == target {
 			m.Node = r.withLoad(ctx, node)
 		}
 	}
+}
+
+// alsoNode names another machine that runs and whose Node had this name when it was last seen, or returns nothing. The
+// kubelets of two machines of one hostname write to one Node in turns: to drain or delete it for the one would hit the other.
+func (o *objects) alsoNode(i int, node string) string {
+	for k, other := range o.machines {
+		live, answers := other.Live.Get()
+		if k != i && !other.Removed && answers && live.Mode == facts.Configured && o.declared[k].Status.AtProvider.NodeName == node {
+			return other.Name
+		}
+	}
+	return ""
 }
 
 // nodeOf finds the Node of a machine: the one whose kubelet saw the same SMBIOS UUID. A hostname proves nothing, so a name

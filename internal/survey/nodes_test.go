@@ -119,6 +119,39 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestNodeOfTwo has the kubelets of two machines of one hostname write to one Node.
+func TestNodeOfTwo(t *testing.T) {
+	was := func(m *v1alpha1.TalosMachine) { m.Status.AtProvider.NodeName = "k-1" }
+	cases := map[string]struct {
+		reason string
+		other  *v1alpha1.TalosMachine
+		silent bool
+		known  bool
+	}{
+		"BothRun":    {reason: "A drain for the one would hit the other.", other: machineObject("cp-2", was)},
+		"OtherName":  {reason: "Another machine has its own Node.", other: machineObject("cp-2"), known: true},
+		"OtherGone":  {reason: "A machine whose removal is completed has left its hostname.", other: machineObject("cp-2", was, removed), known: true},
+		"OtherQuiet": {reason: "A dead machine's replacement may have its hostname.", other: machineObject("cp-2", was), silent: true, known: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAccess{configured: threeMembers(), kube: kubefake.NewClientset(node("k-1", "uuid-cp-1"))}
+			if tc.silent {
+				delete(a.configured, "addr-cp-2")
+			}
+			s, _ := surveyor(t, a, cluster(), machineObject("cp-1", was), tc.other)
+			f, err := s.Cluster(t.Context(), home, "uid-cp-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := f.Machines[0].Node
+			if got.IsKnown() != tc.known || (!tc.known && !strings.Contains(got.Why(), "that of cp-2: two machines have one hostname")) {
+				t.Errorf("\n%s\nknown is %t (%s), want %t", tc.reason, got.IsKnown(), got.Why(), tc.known)
+			}
+		})
+	}
+}
+
 // load is what is on the Nodes k-1 and k-2.
 func load() []kruntime.Object {
 	pod := func(name, on string, change ...func(*corev1.Pod)) *corev1.Pod {
