@@ -129,6 +129,7 @@ var layout = map[string]layer{
 	"hack/xrd":           {imports: []string{"apis/topology/v1alpha1"}},
 	"hack/reference":     {},
 	"internal/accidents": {},
+	"internal/faulttest": {},
 }
 
 func both(a, b map[string]string) map[string]string {
