@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -51,7 +50,7 @@ func learner(w *world) {
 	w.fault("cp-4", true, simulator.FaultEtcdNoPromote)
 	w.declare("cp-4", v1alpha1.RoleControlPlane)
 	w.members(4)
-	w.tells(simulator.FaultEtcdNoPromote, "cp-2", v1alpha1.TypeRemovable, "LearnerPresent", "cp-4")
+	w.tells(simulator.FaultEtcdNoPromote, "cp-2", v1alpha1.TypeRemovable, "LearnerPresent", "yet: cp-4 is a learner")
 	before := w.now()
 	w.remove("cp-4")
 	w.removed("cp-4")
@@ -65,11 +64,12 @@ func learner(w *world) {
 	w.declare("cp-4", v1alpha1.RoleControlPlane)
 	w.members(4)
 	w.tells(simulator.FaultEtcdJoinInterrupted, "cp-2", v1alpha1.TypeRemovable, "LearnerPresent", "never started")
-	// What it left behind keeps it from joining, until it is removed. Then it may well join before it can be reset.
-	w.fault("cp-4", false, simulator.FaultEtcdJoinInterrupted)
+	// What it left behind keeps it from trying again, until it is removed. From then on it tries, and dies, faster than it
+	// could be reset after each removal.
 	w.remove("cp-4")
 	w.removed("cp-4")
 	w.members(3)
+	w.fault("cp-4", false, simulator.FaultEtcdJoinInterrupted)
 }
 
 // etcdGate is what a removal of a healthy fourth control plane would be told while others fail.
@@ -133,6 +133,38 @@ func leave(w *world) {
 	})
 	w.removed("cp-4")
 	w.members(3)
+}
+
+// leaveLate is a leave that happens after the provider has given the call up, of a machine that had the address of the
+// Kubernetes API: that goes with it.
+func leaveLate(w *world) {
+	w.fourth()
+	before := w.now()
+	w.endure("cp-4", []stage{
+		{
+			fault: simulator.FaultEtcdLeaveLate, reason: v1alpha1.ReasonStepLeaveEtcd, words: "is leaving",
+			begin: func(w *world) {
+				w.fault("cp-4", true, simulator.FaultEtcdLeaveLate)
+				w.remove("cp-4")
+			},
+			then: func(w *world) { w.awaitSent(before, "cp-4", "EtcdLeaveCluster", 1) },
+			end:  func(*world) {},
+		},
+		{
+			fault: "a machine that has left and is silent", reason: v1alpha1.ReasonMachineUnreachable, words: "connection refused",
+			begin: on("cp-4", simulator.FaultAPIDown), // This ends the call, and then it leaves.
+			then:  func(w *world) { w.members(3) },
+			end:   off("cp-4", simulator.FaultAPIDown, simulator.FaultEtcdLeaveLate),
+		},
+		{
+			fault: "the Kubernetes API went with the machine", reason: v1alpha1.ReasonNodeUnknown, words: "Kubernetes API of the cluster",
+			begin: on("cp-1", simulator.FaultKubernetesDown), end: off("cp-1", simulator.FaultKubernetesDown),
+		},
+	})
+	w.removed("cp-4")
+	if n := w.count(before, "cp-4", "EtcdLeaveCluster"); n != 1 {
+		w.t.Errorf("it was asked to leave %d times, and had left after the first", n)
+	}
 }
 
 // dead are machines that went without a word, and one that etcd threw out.
@@ -228,30 +260,6 @@ func removeByName(ctx context.Context, cli *clientv3.Client, name string) error 
 		}
 	}
 	return errors.New("it is no member")
-}
-
-// quorumWasKept looks at what etcd says of itself at the end of a part, and at the order of what was sent: no control plane
-// was reset before it had left, and Bootstrap was sent once (I1, I2, I9).
-func (w *world) quorumWasKept() {
-	w.t.Helper()
-	w.eventually("etcd serves", func(ctx context.Context) error {
-		cli, err := w.fleet.Etcd("cp-1")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = cli.Close() }() // it only reads
-		_, err = cli.Get(ctx, "health")
-		return err
-	})
-	bootstraps := 0
-	for _, r := range w.fleet.Log().Snapshot() {
-		if strings.HasSuffix(r.Method, "/Bootstrap") {
-			bootstraps++
-		}
-	}
-	if bootstraps != 1 {
-		w.t.Errorf("I9: Bootstrap was sent %d times", bootstraps)
-	}
 }
 
 // await waits for something that needs no explanation if it does not come.

@@ -48,13 +48,14 @@ func (w *world) endure(machine string, stages []stage) {
 // TestFaults has one cluster go through the catalogue. The parts need each other in this order.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
-	w.declareCluster(3)
+	w.declareCluster(declared)
 	controlPlanes := []string{"cp-1", "cp-2", "cp-3"}
 	for _, name := range controlPlanes {
 		w.declare(name, v1alpha1.RoleControlPlane)
 	}
 	w.declare("w-1", v1alpha1.RoleWorker)
 	w.ready(append(controlPlanes, "w-1")...)
+	w.watchEtcd()
 	for _, part := range []struct {
 		name string
 		run  func(*world)
@@ -64,13 +65,14 @@ func TestFaults(t *testing.T) {
 		{"Learner", learner},
 		{"Gate", etcdGate},
 		{"Leave", leave},
+		{"LeaveLate", leaveLate},
 		{"Dead", dead},
 	} {
 		ok := t.Run(part.name, func(t *testing.T) {
 			w.t = t
 			w.told.t = t
 			part.run(w)
-			w.quorumWasKept()
+			w.promisesWereKept()
 		})
 		if !ok {
 			t.FailNow()

@@ -110,7 +110,7 @@ func worker(w *world) {
 			end:   func(w *world) { w.moveTo("w-1", w.box("w-1").Address().String()) },
 		},
 		{
-			fault: simulator.FaultResetLocked, reason: v1alpha1.ReasonStepReset, words: "Resetting w-1",
+			fault: simulator.FaultResetLocked, reason: v1alpha1.ReasonStepReset, words: "did not begin",
 			begin: func(w *world) {
 				must(w.t, k.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})) // somebody was faster
 				w.fault("w-1", true, simulator.FaultResetLocked)
@@ -128,7 +128,10 @@ func worker(w *world) {
 		},
 		{
 			fault: simulator.FaultResetHangs, reason: v1alpha1.ReasonWaitingForReset, words: "stage \"resetting\"",
-			begin: on("w-1", simulator.FaultResetHangs),
+			begin: func(w *world) {
+				w.fault("w-1", true, simulator.FaultResetHangs)
+				w.awaitSent(w.now(), "w-1", "Reset", 1) // one that is past the phase that hangs would wipe once it may
+			},
 			end: func(w *world) {
 				w.fault("w-1", false, simulator.FaultResetHangs)
 				w.powerCycle("w-1") // a reboot ends a reset, and the machine is as it was

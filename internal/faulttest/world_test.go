@@ -44,6 +44,9 @@ const (
 	clusterName = "prod"
 	connection  = "prod-connection"
 
+	// declared is how many control planes the cluster has, but for those that come and go.
+	declared = 3
+
 	// scale makes a minute of Talos one second. Etcd and Kubernetes keep their own pace.
 	scale = 60
 	// wait is how often the provider looks again at what it waits for.
@@ -61,6 +64,7 @@ type world struct {
 	fleet    *simulator.Fleet
 	endpoint string
 	told     *record
+	etcdSeen *monitor
 }
 
 // newWorld starts all of it. The provider runs in this process.
