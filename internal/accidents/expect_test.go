@@ -154,7 +154,7 @@ func (w *world) members(machine string) []string {
 	w.t.Helper()
 	c, err := w.fleet.Etcd(machine)
 	w.must(err)
-	defer c.Close() //nolint:errcheck // only read from
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 	defer cancel()
 	list, err := c.MemberList(ctx) // Linearizable: without quorum there is no answer.

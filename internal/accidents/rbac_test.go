@@ -76,7 +76,7 @@ func (w *world) used() (all, forbidden []string) {
 	w.t.Helper()
 	file, err := os.Open(w.path("audit.log"))
 	w.must(err)
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
