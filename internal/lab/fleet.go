@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // A Fleet is the control API of the simulated machines: what a person in front of them would see and do.
@@ -24,16 +25,21 @@ type Machine struct {
 	Hostname    string `json:"hostname"`
 	Etcd        string `json:"etcd"`
 	EtcdHealthy bool   `json:"etcdHealthy"`
+	PoweredOn   bool   `json:"poweredOn"`
 }
 
 // An RPC is one call that reached a machine.
 type RPC struct {
-	Seq      uint64 `json:"seq"`
-	Machine  string `json:"machine"`
-	Method   string `json:"method"`
-	Peer     string `json:"peer"`
-	Mutating bool   `json:"mutating"`
-	Detail   string `json:"detail"`
+	Seq uint64 `json:"seq"`
+	// Time is when it arrived.
+	Time     time.Time `json:"time"`
+	Machine  string    `json:"machine"`
+	Method   string    `json:"method"`
+	Peer     string    `json:"peer"`
+	Mutating bool      `json:"mutating"`
+	Detail   string    `json:"detail"`
+	// Forwarded are the machines that it was passed on to, where it shows again.
+	Forwarded []string `json:"forwarded"`
 	// Done is false while the call runs; Code means nothing until then, and 0 is OK.
 	Done bool `json:"done"`
 	Code int  `json:"code"`
@@ -56,6 +62,11 @@ func (f *Fleet) RPCs(ctx context.Context, since uint64) ([]RPC, error) {
 // SetFault switches a fault of a machine.
 func (f *Fleet) SetFault(ctx context.Context, machine, fault string, on bool) error {
 	return f.call(ctx, http.MethodPost, "/machines/"+machine+"/faults/"+fault, url.Values{"on": {strconv.FormatBool(on)}}, nil)
+}
+
+// SetPower switches the power of a machine. When it returns after a cut, the machine is dark.
+func (f *Fleet) SetPower(ctx context.Context, machine string, on bool) error {
+	return f.call(ctx, http.MethodPost, "/machines/"+machine+"/power", url.Values{"on": {strconv.FormatBool(on)}}, nil)
 }
 
 func (f *Fleet) call(ctx context.Context, method, path string, query url.Values, out any) error {

@@ -36,7 +36,7 @@ func TestEtcdLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := etcdTLS(bundle)
+	config, err := lab.EtcdTLS(bundle)
 	if err != nil {
 		t.Fatal(err)
 	}

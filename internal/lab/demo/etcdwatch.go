@@ -2,8 +2,6 @@ package demo
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -16,9 +14,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
-	"github.com/maesh/provider-ichor/internal/lab/controlplane"
+	"github.com/maesh/provider-ichor/internal/lab"
 )
 
 const (
@@ -60,7 +57,7 @@ func (d *Demo) watchEtcd(ctx context.Context) error {
 	if err := d.object(ctx, pkiSecret, s); err != nil {
 		return fmt.Errorf("cannot get the PKI Secret: %w", err)
 	}
-	config, err := etcdTLS(s.Data["secrets.yaml"])
+	config, err := lab.EtcdTLS(s.Data["secrets.yaml"])
 	if err != nil {
 		return err
 	}
@@ -77,30 +74,6 @@ func (d *Demo) watchEtcd(ctx context.Context) error {
 	d.etcd = w
 	go w.run(watching)
 	return nil
-}
-
-// etcdTLS makes a client's certificate from the authority of etcd in a Talos secrets bundle.
-func etcdTLS(bundle []byte) (*tls.Config, error) {
-	var secrets struct {
-		Certs struct {
-			Etcd struct{ Crt, Key []byte }
-		}
-	}
-	if err := yaml.Unmarshal(bundle, &secrets); err != nil {
-		return nil, errors.New("cannot read the authority of etcd from the PKI Secret")
-	}
-	ca := controlplane.KeyPair{Cert: secrets.Certs.Etcd.Crt, Key: secrets.Certs.Etcd.Key}
-	pair, err := ca.Issue(controlplane.Leaf{CommonName: "demo"})
-	if err != nil {
-		return nil, err
-	}
-	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the certificate for etcd: %w", err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca.Cert)
-	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
 func (w *etcdWatch) run(ctx context.Context) {
