@@ -21,6 +21,8 @@ TEST_PARALLEL ?= 2
 # Tests remove what they make. This is for those that are killed: by Ctrl-C, or when their time is up.
 TEST_TMP       = $(CURDIR)/bin/tmp
 BENCH_SIZES   ?= 10,100,500
+SEED          ?= 0
+MINUTES       ?= 10
 
 .PHONY: help
 help: ## Show this help
@@ -38,6 +40,10 @@ test: tools ## Run everything that must always pass, with the race detector
 .PHONY: bench
 bench: build tools ## Measure what the provider costs at BENCH_SIZES machines; about 25 minutes on two cores
 	@bin/lab bench --sizes $(BENCH_SIZES) $(BENCH_FLAGS)
+
+.PHONY: soak
+soak: build tools ## Run random campaigns for MINUTES, from SEED on (0: a random one); prints the seed and shrinks what breaks a rule
+	@bin/lab soak --seed $(SEED) --minutes $(MINUTES) $(SOAK_FLAGS)
 
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once

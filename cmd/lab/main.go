@@ -1,4 +1,4 @@
-// Command lab builds what tests and the demo need, and runs the demo.
+// Command lab builds what tests and the demo need, and runs what shows, measures and proves the product on a lab.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -42,6 +43,10 @@ func run(args []string) error {
 	sizes := measure.Flag("sizes", "Numbers of machines to measure at, separated by commas.").Default("10,100,500").String()
 	settle := measure.Flag("settle", "How long nothing is measured after the last machine became ready.").Default("2m").Duration()
 	window := measure.Flag("window", "How long is measured at each size.").Default("2m").Duration()
+	campaign := app.Command("soak", "Run random campaigns of requests and faults while a monitor looks on. Run it from the root of the source tree.")
+	seed := campaign.Flag("seed", "Seed of the first campaign; each further one has the next. 0 is a random one.").Default("0").Uint64()
+	minutes := campaign.Flag("minutes", "How long.").Default("10").Int()
+	tries := campaign.Flag("tries", "How often a campaign that broke a rule is run again to make it shorter.").Default("8").Int()
 	command, err := app.Parse(args)
 	if err != nil {
 		return err
@@ -53,6 +58,8 @@ func run(args []string) error {
 		return buildTools(ctx)
 	case measure.FullCommand():
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
+	case campaign.FullCommand():
+		return runSoak(ctx, *seed, time.Duration(*minutes)*time.Minute, *tries)
 	}
 	if *short {
 		*only = append(*only, story.Short()...)

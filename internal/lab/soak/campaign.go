@@ -1,0 +1,230 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/lab"
+)
+
+const (
+	namespace        = "default"
+	clusterName      = "soak"
+	connectionSecret = "soak-connection"
+	pkiSecret        = "soak-talos-pki"
+
+	// patience is how long a cluster may take to come up, and to come to rest in the end.
+	patience = 6 * time.Minute
+	// silence is how long nothing may be sent once nobody wants anything.
+	silence = 15 * time.Second
+)
+
+// Machines is how many machines the campaign of a plan needs: some are always left to be declared.
+func (p Plan) Machines() int { return p.Size + 3 }
+
+// A Report is what a campaign came to.
+type Report struct {
+	Plan Plan
+	// Looks at etcd, and Calls that changed something, which were judged.
+	Looks, Calls int
+	// Done counts what was done, by what came of it.
+	Done map[string]int
+	// Violations are the rules that were broken, in order, and Broken the number of the event after which the first was.
+	Violations []string
+	Broken     int
+}
+
+// String is the report as a table.
+func (r Report) String() string {
+	var b strings.Builder
+	for _, what := range slices.Sorted(maps.Keys(r.Done)) {
+		fmt.Fprintf(&b, "%5d  %s\n", r.Done[what], what)
+	}
+	fmt.Fprintf(&b, "%5d  looks at etcd, %d calls judged\n", r.Looks, r.Calls)
+	fmt.Fprintf(&b, "%5d  violations\n", len(r.Violations))
+	for _, v := range r.Violations {
+		fmt.Fprintf(&b, "       %s\n", v)
+	}
+	return b.String()
+}
+
+// A campaign is one run of a plan on a lab.
+type campaign struct {
+	plan  Plan
+	lab   *lab.Lab
+	kube  client.Client
+	judge *judge
+	watch *monitor
+	begun time.Time
+
+	// lasting are faults that are on; each is ended by a goroutine of its own.
+	lasting sync.WaitGroup
+	// broken are the machines that lack a member of etcd on purpose: one at a time, or the campaign itself takes the quorum.
+	hurt chan struct{}
+	// provider is taken by whoever kills or stops it.
+	provider chan struct{}
+	stopped  context.Context //nolint:containedctx // Ends what lasts, when the campaign ends.
+	// abandoned are machines whose removal was called off, by name.
+	abandoned map[string]v1alpha1.TalosMachine
+
+	mu     sync.Mutex
+	out    io.Writer
+	report Report
+	failed error
+}
+
+// Run runs a plan on a lab whose machines are blank, and tells it as it goes. It returns an error if the campaign could not be
+// run, or did not come to rest; a rule that was broken is in the report, and ends the campaign.
+func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return Report{}, fmt.Errorf("cannot make a scheme: %w", err)
+	}
+	kube, err := client.New(l.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		return Report{}, fmt.Errorf("cannot make a client: %w", err)
+	}
+	lasting, end := context.WithCancel(ctx)
+	c := &campaign{
+		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1),
+		stopped: lasting, abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Done: map[string]int{}},
+	}
+	err = c.run(ctx, end)
+	end()
+	c.lasting.Wait()
+	if c.watch != nil {
+		c.watch.stop()
+		c.report.Looks, c.report.Calls = c.watch.looks, c.judge.judged
+	}
+	for _, v := range c.judge.found {
+		c.report.Violations = append(c.report.Violations, v.String())
+	}
+	return c.report, errors.Join(err, c.failed)
+}
+
+func (c *campaign) run(ctx context.Context, end func()) error {
+	if err := c.found(ctx); err != nil {
+		return fmt.Errorf("the cluster does not come up: %w", err)
+	}
+	c.begun = time.Now()
+	for _, e := range c.plan.Events {
+		if err := pause(ctx, time.Until(c.begun.Add(e.At))); err != nil {
+			return err
+		}
+		if c.violated(e.Number - 1) {
+			return nil
+		}
+		c.do(ctx, e)
+	}
+	end()
+	c.lasting.Wait()
+	c.tellf("everything that was broken works again; the cluster has to come to rest")
+	if err := c.rest(ctx); err != nil {
+		return fmt.Errorf("the cluster does not come to rest: %w", err)
+	}
+	c.watch.note(func(j *judge) { j.quiet = time.Now() })
+	if err := pause(ctx, silence); err != nil {
+		return err
+	}
+	c.violated(len(c.plan.Events))
+	return nil
+}
+
+// violated tells whether a rule was broken, and notes after which event.
+func (c *campaign) violated(event int) bool {
+	found := c.watch.broken()
+	if len(found) == 0 {
+		return false
+	}
+	if c.report.Broken == 0 {
+		c.report.Broken = max(event, 1)
+		c.tellf("VIOLATION %s", found[0])
+	}
+	return true
+}
+
+// found declares the cluster and its first machines, and watches from the moment when it serves.
+func (c *campaign) found(ctx context.Context) error {
+	if err := c.declareCluster(ctx); err != nil {
+		return err
+	}
+	machines, err := c.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return err
+	}
+	for i, m := range machines[:c.plan.Size+1] {
+		name, role := fmt.Sprintf("cp-%d", i+1), v1alpha1.RoleControlPlane
+		if i == c.plan.Size {
+			name, role = "worker-1", v1alpha1.RoleWorker
+		}
+		c.judge.approved[m.Name] = true
+		if err := c.declare(ctx, name, role, m.Address, true); err != nil {
+			return err
+		}
+	}
+	c.tellf("%d control planes and a worker are coming up", c.plan.Size)
+	pki, connection := &corev1.Secret{}, &corev1.Secret{}
+	err = c.await(ctx, "the cluster is Ready", func(ctx context.Context) error {
+		if err := c.allReady(ctx); err != nil {
+			return err
+		}
+		return errors.Join(
+			c.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pkiSecret}, pki),
+			c.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: connectionSecret}, connection))
+	})
+	if err != nil {
+		return err
+	}
+	c.watch, err = watch(ctx, c.lab, c.judge, pki, connection, c.tellf)
+	return err
+}
+
+func (c *campaign) await(ctx context.Context, what string, ask func(context.Context) error) error {
+	return lab.Await(ctx, what, patience, ask)
+}
+
+// tellf writes a line, with the time since the beginning. One who does not look on any more misses it.
+func (c *campaign) tellf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := time.Since(c.begun).Round(time.Second)
+	_, _ = fmt.Fprintf(c.out, "%02d:%02d  %s\n", int(at.Minutes()), int(at.Seconds())%60, fmt.Sprintf(format, args...))
+}
+
+func (c *campaign) countf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Done[fmt.Sprintf(format, args...)]++
+}
+
+// fail notes an error of the lab itself.
+func (c *campaign) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = errors.Join(c.failed, err)
+}
+
+// pause waits, or returns ctx's error if that comes first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,317 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/lab"
+)
+
+const (
+	stageMaintenance = "maintenance"
+	// hold is the annotation of whoever holds removals in a campaign.
+	hold = v1alpha1.AnnotationHoldPrefix + "soak"
+	// label is what Relabel changes, and env what Reconfigure changes.
+	label = "example.org/soak"
+	env   = "SOAK"
+	// notNow is what comes of an event that there is nothing for.
+	notNow = "not now: there is no such machine"
+)
+
+// do an event, tell what came of it and count that.
+func (c *campaign) do(ctx context.Context, e Event) {
+	to, err := c.carryOut(ctx, e)
+	came := "done"
+	switch {
+	case kerrors.IsForbidden(err) || kerrors.IsInvalid(err):
+		came = "refused"
+	case kerrors.IsInternalError(err):
+		came = "refused, since nobody was there to ask" // The webhook fails closed while the provider is dead.
+	case err != nil:
+		came = "failed"
+	case strings.HasPrefix(to, "not now"):
+		came = "not possible then"
+	}
+	line := fmt.Sprintf("#%d %s", e.Number, e)
+	if to != "" {
+		line += ": " + to
+	}
+	if err != nil {
+		line += fmt.Sprintf(": %s: %v", came, err)
+	}
+	c.tellf("%s", line)
+	what := verbs[e.Do]
+	if e.Fault != "" {
+		what += " " + e.Fault
+	}
+	c.countf("%s: %s", what, came)
+	if e.Do == DeleteUnasked && err == nil && came == "done" {
+		c.watch.note(func(j *judge) {
+			j.breakf(c.begun.Add(e.At), "permission", "the delete of %s was admitted without permission", to)
+		})
+	}
+}
+
+// carryOut does an event. It returns what it was done to.
+func (c *campaign) carryOut(ctx context.Context, e Event) (string, error) {
+	switch e.Do {
+	case DeclareControlPlane:
+		return c.declareBlank(ctx, fmt.Sprintf("cp-e%d", e.Number), v1alpha1.RoleControlPlane)
+	case DeclareWorker:
+		return c.declareBlank(ctx, fmt.Sprintf("worker-e%d", e.Number), v1alpha1.RoleWorker)
+	case Approve:
+		return c.approve(ctx, e)
+	case Delete, DeleteUnasked:
+		return c.remove(ctx, e)
+	case CallOff:
+		return c.callOff(ctx, e)
+	case Relabel, Reconfigure:
+		return c.reconfigure(ctx, e)
+	case SetCount:
+		return "", c.changeCluster(ctx, func(t *v1alpha1.TalosCluster) { t.Spec.ForProvider.ControlPlane.Count = e.Count })
+	case Hold:
+		return c.hold(ctx, e)
+	case Break:
+		return c.breakMachine(ctx, e)
+	case Cut:
+		return c.cutPower(ctx, e)
+	case Kill:
+		return c.killProvider(e)
+	case Pause:
+		return c.stopProvider(e)
+	default:
+		return "", fmt.Errorf("there is no action %d", e.Do)
+	}
+}
+
+func (c *campaign) declareCluster(ctx context.Context) error {
+	site := &v1alpha1.ClusterProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	site.Spec.Credentials.Source = xpv2.CredentialsSourceNone
+	t := &v1alpha1.TalosCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterName}}
+	p := &t.Spec.ForProvider
+	p.Endpoint = "https://127.10.0.10:6443"
+	p.ControlPlane.Count = c.plan.Size
+	p.Versions.Talos, p.Versions.Kubernetes = "v1.13.9", "v1.35.4"
+	t.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: connectionSecret}
+	for _, o := range []client.Object{site, t} {
+		if err := c.kube.Create(ctx, o); err != nil {
+			return fmt.Errorf("cannot declare the cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// declare a machine. The judge has to know before whether it is approved.
+func (c *campaign) declare(ctx context.Context, name string, role v1alpha1.MachineRole, address string, approved bool) error {
+	m := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	p := &m.Spec.ForProvider
+	p.ClusterRef = &v1alpha1.ClusterReference{Name: clusterName}
+	p.Role, p.Approved, p.Address = role, approved, address
+	p.Install.Disk = "/dev/sda"
+	return c.kube.Create(ctx, m)
+}
+
+// declareBlank declares a machine that is blank and not declared yet. One whose removal was called off comes first: it is
+// declared again as it was, or etcd keeps a member that nobody knows.
+func (c *campaign) declareBlank(ctx context.Context, name string, role v1alpha1.MachineRole) (string, error) {
+	if again, err := c.takeBack(ctx); again != "" || err != nil {
+		return again, err
+	}
+	m, err := c.blank(ctx)
+	if m == nil || err != nil {
+		return notNow, err
+	}
+	// It was wiped, so whoever approved it before did not approve this.
+	c.watch.note(func(j *judge) { delete(j.approved, m.Name) })
+	return name + " at " + m.Name, c.declare(ctx, name, role, m.Address, false)
+}
+
+// blank is a machine in maintenance mode that nobody declares; nil if there is none.
+func (c *campaign) blank(ctx context.Context) (*lab.Machine, error) {
+	declared, err := c.declared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		taken := slices.ContainsFunc(declared, func(d v1alpha1.TalosMachine) bool { return d.Spec.ForProvider.Address == m.Address })
+		if m.Stage == stageMaintenance && !taken {
+			return &m, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // None is an answer.
+}
+
+// takeBack declares a machine again whose object is gone and that was left as it was; empty if there is none.
+func (c *campaign) takeBack(ctx context.Context) (string, error) {
+	for name, was := range c.abandoned {
+		err := c.kube.Get(ctx, client.ObjectKeyFromObject(&was), &v1alpha1.TalosMachine{})
+		if !kerrors.IsNotFound(err) {
+			if err != nil {
+				return "", err
+			}
+			continue
+		}
+		m, err := c.at(ctx, was.Spec.ForProvider.Address)
+		if err != nil {
+			return "", err
+		}
+		delete(c.abandoned, name)
+		if m.Stage != stageMaintenance {
+			return name + ", again", c.declare(ctx, name, was.Spec.ForProvider.Role, m.Address, true)
+		}
+	}
+	return "", nil
+}
+
+func (c *campaign) at(ctx context.Context, address string) (lab.Machine, error) {
+	all, err := c.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return lab.Machine{}, err
+	}
+	i := slices.IndexFunc(all, func(m lab.Machine) bool { return m.Address == address })
+	if i < 0 {
+		return lab.Machine{}, fmt.Errorf("no machine is at %q", address)
+	}
+	return all[i], nil
+}
+
+func (c *campaign) declared(ctx context.Context) ([]v1alpha1.TalosMachine, error) {
+	list := &v1alpha1.TalosMachineList{}
+	err := c.kube.List(ctx, list, client.InNamespace(namespace))
+	return list.Items, err
+}
+
+// pick draws one of the machines that something can be done to; nil if there is none.
+func (c *campaign) pick(ctx context.Context, e Event, can func(*v1alpha1.TalosMachine) bool) (*v1alpha1.TalosMachine, error) {
+	all, err := c.declared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(m v1alpha1.TalosMachine) bool { return !can(&m) })
+	if len(all) == 0 {
+		return nil, nil //nolint:nilnil // None is an answer.
+	}
+	return &all[e.Pick%len(all)], nil
+}
+
+func wanted(m *v1alpha1.TalosMachine) bool { return m.GetDeletionTimestamp() == nil }
+
+func leaving(m *v1alpha1.TalosMachine) bool { return m.GetDeletionTimestamp() != nil }
+
+func (c *campaign) approve(ctx context.Context, e Event) (string, error) {
+	m, err := c.pick(ctx, e, func(m *v1alpha1.TalosMachine) bool { return wanted(m) && !m.Spec.ForProvider.Approved })
+	if m == nil || err != nil {
+		return notNow, err
+	}
+	at, err := c.at(ctx, m.Spec.ForProvider.Address)
+	if err != nil {
+		return m.GetName(), err
+	}
+	c.watch.note(func(j *judge) { j.approved[at.Name] = true })
+	return m.GetName(), c.change(ctx, m, func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Approved = true })
+}
+
+func (c *campaign) remove(ctx context.Context, e Event) (string, error) {
+	m, err := c.pick(ctx, e, func(m *v1alpha1.TalosMachine) bool {
+		return wanted(m) && (e.Do == Delete || m.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "")
+	})
+	if m == nil || err != nil {
+		return notNow, err
+	}
+	if e.Do == Delete {
+		err := c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationAllowDelete, "true")
+		})
+		if err != nil {
+			return m.GetName(), err
+		}
+	}
+	return m.GetName(), c.kube.Delete(ctx, m)
+}
+
+// everythingButDelete is what is left of the management policies of a machine whose removal is called off.
+var everythingButDelete = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize}
+
+func (c *campaign) callOff(ctx context.Context, e Event) (string, error) {
+	m, err := c.pick(ctx, e, leaving)
+	if m == nil || err != nil {
+		return notNow, err
+	}
+	c.abandoned[m.GetName()] = *m.DeepCopy()
+	return m.GetName(), c.change(ctx, m, func(m *v1alpha1.TalosMachine) { m.SetManagementPolicies(everythingButDelete) })
+}
+
+// reconfigure changes a machine: what Talos changes as it runs, or what it needs a reboot for.
+func (c *campaign) reconfigure(ctx context.Context, e Event) (string, error) {
+	m, err := c.pick(ctx, e, wanted)
+	if m == nil || err != nil {
+		return notNow, err
+	}
+	value := fmt.Sprintf("e%d", e.Number)
+	return m.GetName(), c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
+		p := &m.Spec.ForProvider
+		if e.Do == Relabel {
+			p.Node.Labels = map[string]string{label: value}
+			return
+		}
+		p.ConfigPatches = []v1alpha1.ConfigPatch{{Inline: "machine:\n  env:\n    " + env + ": " + value + "\n"}}
+	})
+}
+
+// hold a removal for a while, as somebody who moves data first.
+func (c *campaign) hold(ctx context.Context, e Event) (string, error) {
+	m, err := c.pick(ctx, e, func(*v1alpha1.TalosMachine) bool { return true })
+	if m == nil || err != nil {
+		return notNow, err
+	}
+	return m.GetName(), c.lasts(e, func(ctx context.Context, on bool) error {
+		return client.IgnoreNotFound(c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
+			if on {
+				metav1.SetMetaDataAnnotation(&m.ObjectMeta, hold, "its data moves first")
+			} else {
+				delete(m.Annotations, hold)
+			}
+		}))
+	})
+}
+
+// change a machine as a person does, who looks again when somebody else was faster.
+func (c *campaign) change(ctx context.Context, m *v1alpha1.TalosMachine, f func(*v1alpha1.TalosMachine)) error {
+	return c.persist(ctx, func(ctx context.Context) error {
+		is := &v1alpha1.TalosMachine{}
+		if err := c.kube.Get(ctx, client.ObjectKeyFromObject(m), is); err != nil {
+			return err
+		}
+		f(is)
+		return c.kube.Update(ctx, is)
+	})
+}
+
+func (c *campaign) changeCluster(ctx context.Context, f func(*v1alpha1.TalosCluster)) error {
+	return c.persist(ctx, func(ctx context.Context) error {
+		is := &v1alpha1.TalosCluster{}
+		if err := c.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: clusterName}, is); err != nil {
+			return err
+		}
+		f(is)
+		return c.kube.Update(ctx, is)
+	})
+}
+
+// persist repeats what lost a race.
+func (c *campaign) persist(ctx context.Context, try func(context.Context) error) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return try(ctx) })
+}
