@@ -139,7 +139,9 @@ func (c *campaign) run(ctx context.Context, end func()) error {
 	if err := pause(ctx, silence); err != nil {
 		return err
 	}
-	c.violated(len(c.plan.Events))
+	if !c.violated(len(c.plan.Events)) {
+		c.tellf("at rest; nothing was sent for %s", silence)
+	}
 	return nil
 }
 

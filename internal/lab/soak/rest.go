@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -24,6 +26,11 @@ func (c *campaign) rest(ctx context.Context) error {
 	}
 	said := map[string]words{}
 	var since time.Time // it has been at rest
+	defer func() {
+		for _, name := range slices.Sorted(maps.Keys(said)) {
+			c.tellf("the removal of %s last said %s", name, said[name].text)
+		}
+	}()
 	return c.await(ctx, "every removal has ended or says why not, and everything else is Ready", func(ctx context.Context) error {
 		if c.violated(len(c.plan.Events)) {
 			return nil
@@ -129,6 +136,9 @@ func (c *campaign) atRest(ctx context.Context, said map[string]words) error {
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(said, func(name string, _ words) bool {
+		return !slices.ContainsFunc(all, func(m v1alpha1.TalosMachine) bool { return m.GetName() == name })
+	})
 	for i := range all {
 		m := &all[i]
 		switch {
