@@ -108,11 +108,13 @@ var layout = map[string]layer{
 	"internal/simulator/workload":   {imports: []string{"internal/lab/controlplane"}},
 	"internal/lab":                  {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	// The demo reads configurations back from machines, and there is one door to them.
-	"internal/lab/demo":         {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/controlplane", "internal/talos"}, never: noTalosAPI},
+	"internal/lab/demo": {imports: []string{"apis/v1alpha1", "internal/lab", "internal/talos"}, never: noTalosAPI},
+	// A campaign makes requests as users do, and is judged by what machines and etcd tell.
+	"internal/lab/soak":         {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/crossplane":   {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},
-	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/tools"}, never: noTalosAPI},
+	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/soak", "internal/lab/tools"}, never: noTalosAPI},
 	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
 	"internal/bench":            {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 

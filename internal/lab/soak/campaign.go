@@ -72,11 +72,13 @@ type campaign struct {
 
 	// lasting are faults that are on; each is ended by a goroutine of its own.
 	lasting sync.WaitGroup
-	// broken are the machines that lack a member of etcd on purpose: one at a time, or the campaign itself takes the quorum.
+	// hurt is taken while a member of etcd is down on purpose: two of them, and the campaign itself takes the quorum.
 	hurt chan struct{}
 	// provider is taken by whoever kills or stops it.
 	provider chan struct{}
-	stopped  context.Context //nolint:containedctx // Ends what lasts, when the campaign ends.
+	// ended is closed when nothing may last any more.
+	ended   chan struct{}
+	mending sync.Once
 	// abandoned are machines whose removal was called off, by name.
 	abandoned map[string]v1alpha1.TalosMachine
 
@@ -97,14 +99,12 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	if err != nil {
 		return Report{}, fmt.Errorf("cannot make a client: %w", err)
 	}
-	lasting, end := context.WithCancel(ctx)
 	c := &campaign{
 		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1),
-		stopped: lasting, abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Done: map[string]int{}},
+		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Done: map[string]int{}},
 	}
-	err = c.run(ctx, end)
-	end()
-	c.lasting.Wait()
+	err = c.run(ctx)
+	c.mend()
 	if c.watch != nil {
 		c.watch.stop()
 		c.report.Looks, c.report.Calls = c.watch.looks, c.judge.judged
@@ -115,7 +115,7 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	return c.report, errors.Join(err, c.failed)
 }
 
-func (c *campaign) run(ctx context.Context, end func()) error {
+func (c *campaign) run(ctx context.Context) error {
 	if err := c.found(ctx); err != nil {
 		return fmt.Errorf("the cluster does not come up: %w", err)
 	}
@@ -129,8 +129,7 @@ func (c *campaign) run(ctx context.Context, end func()) error {
 		}
 		c.do(ctx, e)
 	}
-	end()
-	c.lasting.Wait()
+	c.mend()
 	c.tellf("everything that was broken works again; the cluster has to come to rest")
 	if err := c.rest(ctx); err != nil {
 		return fmt.Errorf("the cluster does not come to rest: %w", err)
@@ -143,6 +142,12 @@ func (c *campaign) run(ctx context.Context, end func()) error {
 		c.tellf("at rest; nothing was sent for %s", silence)
 	}
 	return nil
+}
+
+// mend ends everything that lasts. Doing it twice does no harm.
+func (c *campaign) mend() {
+	c.mending.Do(func() { close(c.ended) })
+	c.lasting.Wait()
 }
 
 // violated tells whether a rule was broken, and notes after which event.

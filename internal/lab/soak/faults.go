@@ -27,9 +27,9 @@ func (c *campaign) breakMachine(ctx context.Context, e Event) (string, error) {
 	}
 	set := func(ctx context.Context, on bool) error { return c.lab.Fleet.SetFault(ctx, m.Name, e.Fault, on) }
 	if strings.HasPrefix(e.Fault, "etcd-") {
-		return c.hurts(m.Name, e, set)
+		return c.hurts(ctx, m.Name, e, set)
 	}
-	return m.Name, c.lasts(e, set)
+	return m.Name, c.lasts(ctx, e, set)
 }
 
 func (c *campaign) cutPower(ctx context.Context, e Event) (string, error) {
@@ -37,11 +37,11 @@ func (c *campaign) cutPower(ctx context.Context, e Event) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return c.hurts(m.Name, e, func(ctx context.Context, on bool) error { return c.lab.Fleet.SetPower(ctx, m.Name, !on) })
+	return c.hurts(ctx, m.Name, e, func(ctx context.Context, on bool) error { return c.lab.Fleet.SetPower(ctx, m.Name, !on) })
 }
 
 // hurts has something last that takes a member of etcd down. A second one would take the quorum, and prove nothing.
-func (c *campaign) hurts(machine string, e Event, set func(ctx context.Context, on bool) error) (string, error) {
+func (c *campaign) hurts(ctx context.Context, machine string, e Event, set func(ctx context.Context, on bool) error) (string, error) {
 	select {
 	case c.hurt <- struct{}{}:
 	default:
@@ -49,7 +49,7 @@ func (c *campaign) hurts(machine string, e Event, set func(ctx context.Context, 
 	}
 	from := time.Now()
 	c.watch.note(func(j *judge) { j.hurt = append(j.hurt, span{from, from.Add(24 * time.Hour)}) })
-	return machine, c.lasts(e, func(ctx context.Context, on bool) error {
+	return machine, c.lasts(ctx, e, func(ctx context.Context, on bool) error {
 		if on {
 			return set(ctx, true)
 		}
@@ -60,8 +60,8 @@ func (c *campaign) hurts(machine string, e Event, set func(ctx context.Context, 
 }
 
 // killProvider ends the provider, and starts another after a while.
-func (c *campaign) killProvider(e Event) (string, error) {
-	return c.withProvider(e, func(ctx context.Context, on bool) error {
+func (c *campaign) killProvider(ctx context.Context, e Event) (string, error) {
+	return c.withProvider(ctx, e, func(ctx context.Context, on bool) error {
 		if on {
 			return c.lab.KillProvider()
 		}
@@ -70,9 +70,9 @@ func (c *campaign) killProvider(e Event) (string, error) {
 }
 
 // stopProvider stops the provider for a while: it goes on later with what it knew.
-func (c *campaign) stopProvider(e Event) (string, error) {
+func (c *campaign) stopProvider(ctx context.Context, e Event) (string, error) {
 	pid := 0
-	return c.withProvider(e, func(_ context.Context, on bool) error {
+	return c.withProvider(ctx, e, func(_ context.Context, on bool) error {
 		if on {
 			pid = c.lab.ProviderPID()
 			from := time.Now()
@@ -84,13 +84,13 @@ func (c *campaign) stopProvider(e Event) (string, error) {
 	})
 }
 
-func (c *campaign) withProvider(e Event, set func(ctx context.Context, on bool) error) (string, error) {
+func (c *campaign) withProvider(ctx context.Context, e Event, set func(ctx context.Context, on bool) error) (string, error) {
 	select {
 	case c.provider <- struct{}{}:
 	default:
 		return "not now: it is not running", nil
 	}
-	return "", c.lasts(e, func(ctx context.Context, on bool) error {
+	return "", c.lasts(ctx, e, func(ctx context.Context, on bool) error {
 		if !on {
 			defer func() { <-c.provider }()
 		}
@@ -99,12 +99,17 @@ func (c *campaign) withProvider(e Event, set func(ctx context.Context, on bool) 
 }
 
 // lasts switches something on, and off after a while or at the end of the campaign, whatever comes first.
-func (c *campaign) lasts(e Event, set func(ctx context.Context, on bool) error) error {
-	ctx := context.WithoutCancel(c.stopped)
+func (c *campaign) lasts(ctx context.Context, e Event, set func(ctx context.Context, on bool) error) error {
 	on := set(ctx, true)
 	c.lasting.Go(func() {
-		_ = pause(c.stopped, e.For) // The end of the campaign ends it too.
-		if err := set(ctx, false); err != nil {
+		enough := time.NewTimer(e.For)
+		defer enough.Stop()
+		select {
+		case <-enough.C:
+		case <-c.ended:
+		case <-ctx.Done():
+		}
+		if err := set(context.WithoutCancel(ctx), false); err != nil {
 			c.fail(fmt.Errorf("cannot undo %q: %w", e, err))
 		}
 	})

@@ -85,9 +85,9 @@ func (c *campaign) carryOut(ctx context.Context, e Event) (string, error) {
 	case Cut:
 		return c.cutPower(ctx, e)
 	case Kill:
-		return c.killProvider(e)
+		return c.killProvider(ctx, e)
 	case Pause:
-		return c.stopProvider(e)
+		return c.stopProvider(ctx, e)
 	default:
 		return "", fmt.Errorf("there is no action %d", e.Do)
 	}
@@ -277,7 +277,7 @@ func (c *campaign) hold(ctx context.Context, e Event) (string, error) {
 	if m == nil || err != nil {
 		return notNow, err
 	}
-	return m.GetName(), c.lasts(e, func(ctx context.Context, on bool) error {
+	return m.GetName(), c.lasts(ctx, e, func(ctx context.Context, on bool) error {
 		return client.IgnoreNotFound(c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
 			if on {
 				metav1.SetMetaDataAnnotation(&m.ObjectMeta, hold, "its data moves first")
