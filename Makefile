@@ -45,6 +45,11 @@ bench: build tools ## Measure what the provider costs at BENCH_SIZES machines; a
 soak: build tools ## Run random campaigns for MINUTES, from SEED on (0: a random one); prints the seed and shrinks what breaks a rule
 	@bin/lab soak --seed $(SEED) --minutes $(MINUTES) $(SOAK_FLAGS)
 
+.PHONY: prove
+prove: tools ## Run the model check, the crash sweep and the fault catalogue, and print one table; at most 20 minutes on two cores
+	@rm -rf $(TEST_TMP) && mkdir -p $(TEST_TMP)
+	@trap 'rm -rf $(TEST_TMP)' EXIT; TMPDIR=$(TEST_TMP) $(GO) run ./cmd/lab prove $(PROVE_FLAGS)
+
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once
 	@$(GO) run ./cmd/lab tools

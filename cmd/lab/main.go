@@ -20,6 +20,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	story "github.com/maesh/provider-ichor/internal/lab/demo"
+	"github.com/maesh/provider-ichor/internal/lab/prove"
 	"github.com/maesh/provider-ichor/internal/lab/tools"
 )
 
@@ -47,6 +48,8 @@ func run(args []string) error {
 	seed := campaign.Flag("seed", "Seed of the first campaign; each further one has the next. 0 is a random one.").Default("0").Uint64()
 	minutes := campaign.Flag("minutes", "How long.").Default("10").Int()
 	tries := campaign.Flag("tries", "How often a campaign that broke a rule is run again to make it shorter.").Default("8").Int()
+	proof := app.Command("prove", "Run what proves the product, and print one table. Run it from the root of the source tree.")
+	depth := proof.Flag("depth", "How far the model check goes: full takes minutes and 4 GiB.").Default("full").Enum("short", "full")
 	command, err := app.Parse(args)
 	if err != nil {
 		return err
@@ -58,6 +61,8 @@ func run(args []string) error {
 		return buildTools(ctx)
 	case measure.FullCommand():
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
+	case proof.FullCommand():
+		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout})
 	case campaign.FullCommand():
 		return runSoak(ctx, *seed, time.Duration(*minutes)*time.Minute, *tries)
 	}
