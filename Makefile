@@ -18,8 +18,9 @@ GENERATED      = apis package go.mod go.sum
 TEST_TIMEOUT  ?= 20m
 # Two cores run two test binaries at a time; more only makes real etcd members miss their heartbeats.
 TEST_PARALLEL ?= 2
-# Tests remove what they make. This is for those that are killed: by Ctrl-C, or when their time is up.
-TEST_TMP       = $(CURDIR)/bin/tmp
+# Tests remove what they make. This is for those that are killed: by Ctrl-C, or when their time is up. The dot keeps what the
+# compiler writes there from being taken for packages of this module.
+TEST_TMP       = $(CURDIR)/.cache/tmp
 BENCH_SIZES   ?= 10,100,500
 SEED          ?= 0
 MINUTES       ?= 10
