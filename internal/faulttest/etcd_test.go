@@ -183,6 +183,7 @@ func dead(w *world) {
 		m.Spec.ForProvider.Unreachable.Policy = v1alpha1.UnreachableRemoveMember
 	})
 	w.ready("cp-4")
+	w.votes("cp-4")
 	w.box("cp-4").PowerOff()
 	w.endure("cp-4", []stage{{
 		fault: "a machine that is dead, with policy RemoveMember", reason: v1alpha1.ReasonDiskNotWiped, words: "not wiped",
@@ -202,6 +203,21 @@ func (w *world) fourth() {
 		w.declare("cp-4", v1alpha1.RoleControlPlane)
 	}
 	w.ready("cp-4")
+}
+
+// votes waits until the object tells which voter its machine is: nobody could tell that of one that dies before.
+func (w *world) votes(name string) {
+	w.t.Helper()
+	w.eventually("the member of "+name+" is known", func(ctx context.Context) error {
+		m, err := w.machine(ctx, name)
+		if err != nil {
+			return err
+		}
+		if e := m.Status.AtProvider.Etcd; e == nil || e.MemberID == "" || !e.Voter {
+			return fmt.Errorf("etcd of it is %+v", e)
+		}
+		return nil
+	})
 }
 
 // etcd is a look at etcd from outside of the product.
