@@ -53,6 +53,9 @@ func all() bool { return *faultsAll || *rewrite }
 
 // TestFaults has one cluster go through the catalogue. The parts need each other in this order.
 func TestFaults(t *testing.T) {
+	if !all() {
+		t.Skip("it takes six minutes and is part of make prove: go test ./internal/faulttest -faults.all")
+	}
 	w := newWorld(t)
 	w.declareCluster(declared)
 	controlPlanes := []string{"cp-1", "cp-2", "cp-3"}
