@@ -134,6 +134,7 @@ var layout = map[string]layer{
 	"hack/reference":     {},
 	"internal/accidents": {},
 	"internal/faulttest": {},
+	"internal/gitops":    {},
 }
 
 func both(a, b map[string]string) map[string]string {
