@@ -76,7 +76,7 @@ func buildTools(ctx context.Context) error {
 	if _, err := controlplane.EnsureBinaries(ctx, os.Stderr); err != nil {
 		return err
 	}
-	_, err := tools.Ensure(ctx, os.Stderr, tools.Kubectl, tools.Crossplane, tools.CrossplaneCLI)
+	_, err := tools.Ensure(ctx, os.Stderr, tools.Kubectl, tools.Crossplane, tools.CrossplaneCLI, tools.KustomizeController)
 	return err
 }
 

@@ -36,6 +36,15 @@ var (
 	// bear the same name upstream, and each needs a Crossplane runtime of its own.
 	Crossplane    = crossplane("crossplane", "hack/tools/crossplane", "github.com/crossplane/crossplane/v2", "about 2 minutes")
 	CrossplaneCLI = crossplane("crossplane-cli", "hack/tools/crossplane-cli", "github.com/crossplane/cli/v2", "about 3 minutes")
+
+	// KustomizeController is the part of Flux that applies, prunes and judges what lies in Git.
+	KustomizeController = Tool{
+		Name:    "kustomize-controller",
+		Dir:     "hack/tools/kustomize-controller",
+		Package: "github.com/fluxcd/kustomize-controller",
+		Module:  "github.com/fluxcd/kustomize-controller",
+		Size:    "about 3 minutes",
+	}
 )
 
 // Own is the command of this module that lies in cmd/<name>.
