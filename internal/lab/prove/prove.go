@@ -105,7 +105,7 @@ func (p *proof) test(ctx context.Context, o Options, name string, args ...string
 		return suite{}, ctx.Err()
 	}
 	s, err := readSuite(bytes.NewReader(text))
-	if err != nil || failed != nil && len(s.failed) == 0 {
+	if err != nil || failed != nil && len(s.failed) == 0 { // A build, or a test with parts that failed by itself.
 		return s, fmt.Errorf("the %s did not run: %w", name, errors.Join(err, failed, errors.New(errs.String()), errors.New(strings.Join(s.last, ""))))
 	}
 	return s, nil

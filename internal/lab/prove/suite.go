@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -22,50 +23,55 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// readSuite reads all events. What is no event, such as what a build prints, is kept as output.
+// readSuite reads all events, in any order.
 func readSuite(r io.Reader) (suite, error) {
-	var s suite
-	ended := map[string]string{} // by name
+	ended := map[string]string{} // how, by name
 	printed := map[string][]string{}
 	for d := json.NewDecoder(r); ; {
 		var e event
 		if err := d.Decode(&e); errors.Is(err, io.EOF) {
-			break
+			return summed(ended, printed), nil
 		} else if err != nil {
-			return s, fmt.Errorf("cannot read what go test tells: %w", err)
+			return suite{}, fmt.Errorf("cannot read what go test tells: %w", err)
 		}
 		name := e.Package + " " + e.Test
 		switch e.Action {
 		case "output", "build-output":
 			printed[name] = append(printed[name], e.Output)
-		case "pass", "fail", "skip", "build-fail":
+		case "pass", "fail":
 			ended[name] = e.Action
 		}
 	}
+}
+
+// summed leaves out tests that have parts, and the packages themselves. A test with parts may fail by itself, too: then what it
+// printed is kept.
+func summed(ended map[string]string, printed map[string][]string) suite {
 	parents := map[string]bool{}
 	for name := range ended {
-		for i, r := range name {
-			if r == '/' && i > strings.IndexByte(name, ' ') {
-				parents[name[:i]] = true
+		pkg, test, _ := strings.Cut(name, " ")
+		for i, r := range test {
+			if r == '/' {
+				parents[pkg+" "+test[:i]] = true
 			}
 		}
 	}
-	for name, how := range ended {
+	var s suite
+	for _, name := range slices.Sorted(maps.Keys(ended)) {
 		_, test, _ := strings.Cut(name, " ")
-		switch {
-		case how == "fail" || how == "build-fail":
-			// Also of a parent: it may fail by itself.
+		failed := ended[name] == "fail"
+		if failed {
 			s.last = append(s.last, printed[name]...)
-			if !parents[name] && (test != "" || how == "build-fail") {
-				s.failed = append(s.failed, test)
-			}
-		case how == "pass" && test != "" && !parents[name]:
+		}
+		switch {
+		case test == "" || parents[name]:
+		case failed:
+			s.failed = append(s.failed, test)
+		default:
 			s.passed = append(s.passed, test)
 		}
 	}
-	slices.Sort(s.passed)
-	slices.Sort(s.failed)
-	return s, nil
+	return s
 }
 
 // by counts the leaves that passed by what the test is called, and its first part if that has parts itself.

@@ -34,6 +34,8 @@ const (
 type look struct {
 	begun, ended time.Time
 	views        []view
+	// last is the list that was told last, if nobody tells one now: those that are all down are still voters.
+	last []member
 	// cordoned are the control planes whose Nodes take no pods.
 	cordoned []string
 }
@@ -119,8 +121,11 @@ func (j *judge) hear(calls []lab.RPC) {
 	}
 }
 
-// see takes a look, and judges it and what waited for it.
-func (j *judge) see(l look) {
+// see takes a look, and judges it and what waited for it. It returns how many voters there are, and how many of them are up.
+func (j *judge) see(l look) (voters, up int) {
+	if n := len(j.looks); l.list() == nil && n > 0 {
+		l.last = j.looks[n-1].list()
+	}
 	j.looks = append(j.looks, l)
 	if extra := len(j.looks) - remembered; extra > 0 {
 		j.looks = slices.Delete(j.looks, 0, extra)
@@ -128,7 +133,7 @@ func (j *judge) see(l look) {
 	if len(l.cordoned) > 1 {
 		j.breakf(l.begun, "I3", "%s are cordoned at once", strings.Join(l.cordoned, " and "))
 	}
-	voters, up := l.count("", 0)
+	voters, up = l.count("", 0)
 	if up < quorum(voters) && !j.excused(j.hurt, l.begun, aftermath) {
 		j.breakf(l.begun, "I1", "%d of %d voters are up although nothing was done to them, and a quorum needs %d", up, voters, quorum(voters))
 	}
@@ -140,6 +145,7 @@ func (j *judge) see(l look) {
 		j.resetsStranger(c, l)
 		return true
 	})
+	return voters, up
 }
 
 // keepsQuorum holds I1 against a call: by no look that its sender can have had may it take a voter from a quorum that needs it.
@@ -216,6 +222,9 @@ func (l look) list() []member {
 		if len(v.members) > 0 && (len(best.members) == 0 || v.index > best.index) {
 			best = v
 		}
+	}
+	if len(best.members) == 0 {
+		return l.last
 	}
 	return best.members
 }

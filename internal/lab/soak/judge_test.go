@@ -137,6 +137,14 @@ func TestJudge(t *testing.T) {
 			play:   func(j *judge) { j.see(three(0, "", "m1", "m2")) },
 			want:   []string{"I1"},
 		},
+		"AllGone": {
+			reason: "Nobody is left to tell the list, and those that were on it are voters still.",
+			play: func(j *judge) {
+				j.see(three(0, ""))
+				j.see(three(s, "", "m1", "m2", "m3"))
+			},
+			want: []string{"I1"},
+		},
 		"QuorumTaken": {
 			reason: "The campaign did that.",
 			play: func(j *judge) {

@@ -128,8 +128,7 @@ func (m *monitor) once(ctx context.Context) {
 		m.show(calls)
 	}
 	m.looks++
-	m.judge.see(l)
-	voters, up := l.count("", 0)
+	voters, up := m.judge.see(l)
 	if is := fmt.Sprintf("etcd: %d of %d voters up", up, voters); is != m.shown {
 		m.shown = is
 		m.tell("        %s", is)
