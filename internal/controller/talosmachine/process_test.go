@@ -48,6 +48,13 @@ type bench struct {
 	// onDeath is what happens besides when the process ends for the first time.
 	onDeath func()
 
+	process
+	// twin, if there is one, is a second process that passes over a machine after each pass of the first.
+	twin *process
+}
+
+// A process is all that is in the memory of one provider.
+type process struct {
 	reconciler reconcile.Reconciler
 	background *act.Background
 	survey     *survey.Surveyor
@@ -91,7 +98,12 @@ func newBench(t *testing.T, declared int, controlPlanes, workers []string) *benc
 		b.declare(b.join(name, false), v1alpha1.RoleWorker)
 	}
 	b.start()
-	t.Cleanup(func() { b.background.Stop() })
+	t.Cleanup(func() {
+		b.background.Stop()
+		if b.twin != nil {
+			b.twin.background.Stop()
+		}
+	})
 	b.writes = nil
 	return b
 }
@@ -189,33 +201,40 @@ func (b *bench) start() {
 		b.onDeath()
 		b.onDeath = nil
 	}
-	b.background = act.NewBackground()
-	b.survey = survey.NewWith(b.mgmt, worldAccess{b.world}, b.clock)
+	b.process = b.newProcess()
+}
+
+// newProcess begins with nothing in memory.
+func (b *bench) newProcess() process {
+	var p process
+	p.background = act.NewBackground()
+	p.survey = survey.NewWith(b.mgmt, worldAccess{b.world}, b.clock)
 	hints := waiting.NewHints(0)
-	b.conn = &connector{
+	p.conn = &connector{
 		parts: parts{
-			kube: b.mgmt, reader: b.mgmt, survey: b.survey,
+			kube: b.mgmt, reader: b.mgmt, survey: p.survey,
 			gate:   disruption.NewGate(clusterlock.New(b.mgmt, b.mgmt, b.clock), b.mgmt),
-			actor:  act.New(b.mgmt, b.clock, b.background),
+			actor:  act.New(b.mgmt, b.clock, p.background),
 			hints:  hints,
 			marker: &marker{record: event.NewNopRecorder(), clock: b.clock},
 		},
 		usage: nopTracker{},
 		knock: func(context.Context, *v1alpha1.TalosCluster, bool) (Doors, error) {
-			return worldDoors{b.world, b.survey}, nil
+			return worldDoors{b.world, p.survey}, nil
 		},
 		nodes: newNodeWatches(b.mgmt),
 	}
-	b.final = &finalizer{parts: b.conn.parts, api: resource.NewAPIFinalizer(b.mgmt, v1alpha1.FinalizerMachine), connector: b.conn}
-	b.reconciler = waiting.Wrap(managed.NewReconciler(&fake.Manager{Client: b.mgmt, Scheme: b.mgmt.Scheme()},
+	p.final = &finalizer{parts: p.conn.parts, api: resource.NewAPIFinalizer(b.mgmt, v1alpha1.FinalizerMachine), connector: p.conn}
+	p.reconciler = waiting.Wrap(managed.NewReconciler(&fake.Manager{Client: b.mgmt, Scheme: b.mgmt.Scheme()},
 		resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind),
-		managed.WithTypedExternalConnector[*v1alpha1.TalosMachine](b.conn),
-		managed.WithFinalizer(b.final),
+		managed.WithTypedExternalConnector[*v1alpha1.TalosMachine](p.conn),
+		managed.WithFinalizer(p.final),
 		managed.WithInitializers(),
 		managed.WithDeterministicExternalName(true),
 		managed.WithManagementPolicies(),
 		managed.WithCreationGracePeriod(0),
 	), hints)
+	return p
 }
 
 // pass lets the process look at a machine once, and time pass after that.
@@ -224,7 +243,11 @@ func (b *bench) pass(name string) reconcile.Result {
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 	res, _ := b.reconciler.Reconcile(context.Background(), req)
 	if b.box(name).leaving == nil {
-		b.quiet(name)
+		b.quiet(name, b.background)
+	}
+	if b.twin != nil {
+		_, _ = b.twin.reconciler.Reconcile(context.Background(), req) // What failed is tried again.
+		b.quiet(name, b.twin.background)
 	}
 	b.settle()
 	b.clock.Step(pass)
@@ -244,13 +267,13 @@ func (b *bench) passUntil(name string, is func() bool) {
 }
 
 // quiet waits for the end of what was begun in the background.
-func (b *bench) quiet(name string) {
+func (b *bench) quiet(name string, background *act.Background) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for b.background.Running("uid-" + name) {
+	for background.Running("uid-" + name) {
 		select {
 		case <-ctx.Done():
 			b.t.Fatal("what was begun in the background does not end")

@@ -68,15 +68,17 @@ func TestRebootSurvivesCrashes(t *testing.T) {
 	b.needReboot("cp-2")
 	b.inSync("cp-2")
 	for k := 1; k <= len(b.writes); k++ {
-		t.Run(fmt.Sprintf("AfterWrite%d", k), func(t *testing.T) {
-			c := newConfigured(t, four[:3], nil)
-			c.needReboot("cp-2")
-			c.dieAt = k
-			c.inSync("cp-2")
-			if n := count(c.sent(), "Reboot"); n != 1 {
-				t.Errorf("the machine was rebooted %d times: %q", n, c.sent())
-			}
-		})
+		for how, damage := range damages {
+			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
+				c := newConfigured(t, four[:3], nil)
+				c.needReboot("cp-2")
+				c.dieAt, c.onDeath = k, func() { damage(c, "cp-2") }
+				c.inSync("cp-2")
+				if n := count(c.sent(), "Reboot"); n != 1 {
+					t.Errorf("the machine was rebooted %d times: %q", n, c.sent())
+				}
+			})
+		}
 	}
 }
 

@@ -163,6 +163,11 @@ var damages = map[string]func(b *bench, victim string){
 	"LockLost": func(b *bench, _ string) {
 		b.must(b.mgmt.DeleteAllOf(context.Background(), &coordinationv1.Lease{}, client.InNamespace(namespace)))
 	},
+	// Two providers that both think that they lead, as after a lease that expired under one that was paused.
+	"SecondReplica": func(b *bench, _ string) {
+		twin := b.newProcess()
+		b.twin = &twin
+	},
 }
 
 func (b *bench) controlPlanes() []string {
@@ -371,7 +376,7 @@ func TestLongLeave(t *testing.T) {
 		m.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 	})
 	close(x.leaving)
-	b.quiet("cp-4")
+	b.quiet("cp-4", b.background)
 	x.leaving = nil
 	b.walk("cp-4")
 	b.removed("cp-4")
@@ -721,12 +726,14 @@ func TestTeardownSurvivesCrashes(t *testing.T) {
 	b.tearDown()
 	b.walkDown()
 	for k := 1; k <= len(b.writes); k++ {
-		t.Run(fmt.Sprintf("AfterWrite%d", k), func(t *testing.T) {
-			c := newBench(t, 1, four[:2], []string{"w-1"})
-			c.tearDown()
-			c.dieAt = k
-			c.walkDown()
-		})
+		for how, damage := range damages {
+			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
+				c := newBench(t, 1, four[:2], []string{"w-1"})
+				c.tearDown()
+				c.dieAt, c.onDeath = k, func() { damage(c, "cp-1") }
+				c.walkDown()
+			})
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func TestNothingIsUndonePastThePointOfNoReturn(t *testing.T) {
 	b.box("cp-4").fault = func(op string) (bool, error) { return op != "LeaveEtcd", nil }
 	b.remove("cp-4")
 	b.passUntil("cp-4", func() bool { return count(b.sent(), "LeaveEtcd") > 0 })
-	b.quiet("cp-4")
+	b.quiet("cp-4", b.background)
 	b.box("cp-1").unreachable = true
 	for range 3 {
 		b.pass("cp-4")
