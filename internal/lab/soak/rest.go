@@ -28,7 +28,7 @@ func (c *campaign) rest(ctx context.Context) error {
 	var since time.Time // it has been at rest
 	defer func() {
 		for _, name := range slices.Sorted(maps.Keys(said)) {
-			c.tellf("the removal of %s last said %s", name, said[name].text)
+			c.tellf("%s last said %s", name, said[name].text)
 		}
 	}()
 	return c.await(ctx, "every removal has ended or says why not, and everything else is Ready", func(ctx context.Context) error {
@@ -150,6 +150,9 @@ func (c *campaign) atRest(ctx context.Context, said map[string]words) error {
 			if err := ready(m); err != nil {
 				return err
 			}
+			if err := applied(m, said); err != nil {
+				return err
+			}
 		}
 	}
 	if err := c.clusterReady(ctx); err != nil {
@@ -163,13 +166,28 @@ func (c *campaign) atRest(ctx context.Context, said map[string]words) error {
 
 // stuck wants a removal that has not ended to have said for a while what it waits for.
 func stuck(m *v1alpha1.TalosMachine, said map[string]words) error {
-	r := m.GetCondition(v1alpha1.TypeRemoval)
-	is := fmt.Sprintf("%s: %s", r.Reason, r.Message)
+	return lastWord(m, v1alpha1.TypeRemoval, said)
+}
+
+// applied wants a machine to run what is declared, or to say for a while why not: the only control plane is rebooted by nobody
+// but a person.
+func applied(m *v1alpha1.TalosMachine, said map[string]words) error {
+	if m.GetCondition(v1alpha1.TypeConfigApplied).Status == corev1.ConditionTrue {
+		delete(said, m.GetName())
+		return nil
+	}
+	return lastWord(m, v1alpha1.TypeConfigApplied, said)
+}
+
+// lastWord wants a condition that is False to have given the same reason for a while.
+func lastWord(m *v1alpha1.TalosMachine, kind xpv2.ConditionType, said map[string]words) error {
+	r := m.GetCondition(kind)
+	is := fmt.Sprintf("%s: %s: %s", kind, r.Reason, r.Message)
 	if said[m.GetName()].text != is {
 		said[m.GetName()] = words{text: is, since: time.Now()}
 	}
 	if r.Status != corev1.ConditionFalse || r.Reason == "" || r.Message == "" || time.Since(said[m.GetName()].since) < standstill {
-		return fmt.Errorf("the removal of %s goes on: %s", m.GetName(), is)
+		return fmt.Errorf("%s goes on: %s", m.GetName(), is)
 	}
 	return nil
 }
@@ -177,9 +195,6 @@ func stuck(m *v1alpha1.TalosMachine, said map[string]words) error {
 func ready(m *v1alpha1.TalosMachine) error {
 	if r := m.GetCondition(xpv2.TypeReady); r.Status != corev1.ConditionTrue {
 		return fmt.Errorf("%s is not Ready: %s: %s (%s)", m.GetName(), r.Reason, r.Message, m.GetCondition(xpv2.TypeSynced).Message)
-	}
-	if r := m.GetCondition(v1alpha1.TypeConfigApplied); r.Status != corev1.ConditionTrue {
-		return fmt.Errorf("%s does not run what is declared: %s: %s", m.GetName(), r.Reason, r.Message)
 	}
 	return nil
 }
