@@ -62,7 +62,7 @@ func newBench(t *testing.T) *bench {
 	function := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"package": "function-ichor-topology"}}}
 	function.SetAPIVersion("pkg.crossplane.io/v1")
 	function.SetKind("Function")
-	function.SetName("maesh-function-ichor-topology")
+	function.SetName("function-ichor-topology")
 	function.SetAnnotations(map[string]string{
 		"render.crossplane.io/runtime":                    "Development",
 		"render.crossplane.io/runtime-development-target": listener.Addr().String(),

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/xpkg"
+	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -65,7 +67,11 @@ func (o Options) concatenate(paths []string, skip string) (string, error) {
 				return err
 			}
 			text, err := os.ReadFile(file)
-			documents = append(documents, string(bytes.TrimSpace(bytes.TrimPrefix(text, []byte("---\n")))))
+			if err != nil {
+				return err
+			}
+			text, err = o.installedNames(bytes.TrimSpace(bytes.TrimPrefix(text, []byte("---\n"))))
+			documents = append(documents, string(text))
 			return err
 		})
 		if err != nil {
@@ -73,4 +79,36 @@ func (o Options) concatenate(paths []string, skip string) (string, error) {
 		}
 	}
 	return strings.Join(documents, separator), nil
+}
+
+// installedNames makes a Composition call functions by the names that Crossplane gives them when it installs what a package
+// depends on: the path in their registry as a DNS label. Here they are named without a registry, as in the metadata; a Composition
+// that names them otherwise waits for ever. Other objects stay as they are.
+func (o Options) installedNames(text []byte) ([]byte, error) {
+	composition := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(text, &composition.Object); err != nil || composition.GetKind() != "Composition" {
+		return text, nil //nolint:nilerr // No single object, so no Composition; what it is shows when the package is read.
+	}
+	steps, _, err := unstructured.NestedSlice(composition.Object, "spec", "pipeline")
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the pipeline of Composition %q: %w", composition.GetName(), err)
+	}
+	for _, s := range steps {
+		step, _ := s.(map[string]any)
+		function, _, err := unstructured.NestedString(step, "functionRef", "name")
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the pipeline of Composition %q: %w", composition.GetName(), err)
+		}
+		repository, err := name.NewRepository(o.repository(function))
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the address of function %q: %w", function, err)
+		}
+		if err := unstructured.SetNestedField(step, xpkg.ToDNSLabel(repository.RepositoryStr()), "functionRef", "name"); err != nil {
+			return nil, fmt.Errorf("cannot name function %q: %w", function, err)
+		}
+	}
+	if err := unstructured.SetNestedSlice(composition.Object, steps, "spec", "pipeline"); err != nil {
+		return nil, fmt.Errorf("cannot write the pipeline of Composition %q: %w", composition.GetName(), err)
+	}
+	return yaml.Marshal(composition.Object)
 }

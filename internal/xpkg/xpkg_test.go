@@ -19,6 +19,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/xpkg"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/xpkg/parser"
+	extv1 "github.com/crossplane/crossplane/apis/v2/apiextensions/v1"
 	pkgmetav1 "github.com/crossplane/crossplane/apis/v2/pkg/meta/v1"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -168,6 +169,34 @@ func TestDependenciesAreLookedForInTheSameRegistry(t *testing.T) {
 	want := []string{"registry.example.org/ichor/toy >=v0.1.0", "registry.example.net/else/where >=v1.0.0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("dependencies: -want, +got:\n%s", diff)
+	}
+}
+
+// TestCompositionsCallFunctionsAsInstalled installs under several registries: Crossplane names what it installs for another
+// package after the path in the registry.
+func TestCompositionsCallFunctionsAsInstalled(t *testing.T) {
+	for registry, want := range map[string]string{
+		"registry.example.org/ichor":      "ichor-toy",
+		"registry.example.org:5000/a/b.c": "a-b-c-toy",
+		"registry.example.org":            "toy",
+	} {
+		root, _, configuration := toy(t)
+		write(t, filepath.Join(root, "configuration/composition.yaml"), `apiVersion: apiextensions.crossplane.io/v1
+kind: Composition
+metadata: {name: toys}
+spec:
+  compositeTypeRef: {apiVersion: example.org/v1, kind: Toy}
+  mode: Pipeline
+  pipeline: [{step: toy, functionRef: {name: toy}}]
+`)
+		configuration.Objects = []string{"configuration"}
+		o := options(root)
+		o.Registry = registry
+		found := annotated(t, imageFor(t, build(t, o, configuration), "amd64"))
+		composition := parse(t, found[xpkg.PackageAnnotation][xpkg.StreamFile]).GetObjects()[0].(*extv1.Composition)
+		if got := composition.Spec.Pipeline[0].FunctionRef.Name; got != want {
+			t.Errorf("at %s the Composition calls %q, want %q", registry, got, want)
+		}
 	}
 }
 
