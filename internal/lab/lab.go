@@ -36,6 +36,8 @@ type Options struct {
 	Logs string
 	// Light leaves out what hundreds of simulated machines would cost.
 	Light bool
+	// Bare leaves out the provider with its kinds and webhooks: whoever started the lab installs them.
+	Bare bool
 	// Poll is how often the provider looks at each object; 0 is the pace of a demo.
 	Poll time.Duration
 	// Out gets progress.
@@ -88,10 +90,11 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		return nil, err
 	}
 	l.Kubectl = kubectl[tools.Kubectl.Name]
-	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return l.startManagement(ctx, binaries) },
-		l.startFleet, l.issueWebhookCertificate, l.StartProvider, l.installWebhooks,
-	} {
+	steps := []func(context.Context) error{func(ctx context.Context) error { return l.startManagement(ctx, binaries) }, l.startFleet}
+	if !o.Bare {
+		steps = append(steps, l.installCRDs, l.issueWebhookCertificate, l.StartProvider, l.installWebhooks)
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -104,7 +107,11 @@ func (l *Lab) Config() *rest.Config { return l.cp.RESTConfig() }
 
 // Err says which part of the lab has ended by itself, if one has: then nothing can be waited for any more.
 func (l *Lab) Err() error {
-	return errors.Join(l.cp.Err(), l.fleet.Err(), l.provider.Err())
+	err := errors.Join(l.cp.Err(), l.fleet.Err())
+	if l.provider != nil {
+		err = errors.Join(err, l.provider.Err())
+	}
+	return err
 }
 
 // Root is the root of the source tree.
@@ -145,7 +152,11 @@ func (l *Lab) startManagement(ctx context.Context, binaries controlplane.Binarie
 	if err := os.WriteFile(l.Kubeconfig, kubeconfig, 0o600); err != nil {
 		return fmt.Errorf("cannot write the kubeconfig: %w", err)
 	}
-	return controlplane.InstallCRDs(ctx, l.cp.RESTConfig(), filepath.Join(l.o.Root, "package", "crds"))
+	return nil
+}
+
+func (l *Lab) installCRDs(ctx context.Context) error {
+	return controlplane.InstallCRDs(ctx, l.Config(), filepath.Join(l.o.Root, "package", "crds"))
 }
 
 func (l *Lab) startFleet(ctx context.Context) error {
