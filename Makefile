@@ -33,6 +33,10 @@ help: ## Show this help
 demo: build ## Show the main job on embedded parts, each promise a check; SHORT=1 its main road only, KEEP=1 leaves it running
 	@bin/lab demo $(if $(SHORT),--short) $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
+.PHONY: e2e
+e2e: build tools ## Go a user's way on real Crossplane: install the packages, write a claim, edit it, delete it; each step a check
+	@bin/lab e2e
+
 .PHONY: test
 test: tools ## Run everything that must always pass, with the race detector
 	@rm -rf $(TEST_TMP) && mkdir -p $(TEST_TMP)

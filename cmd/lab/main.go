@@ -20,6 +20,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	story "github.com/maesh/provider-ichor/internal/lab/demo"
+	"github.com/maesh/provider-ichor/internal/lab/e2e"
 	"github.com/maesh/provider-ichor/internal/lab/prove"
 	"github.com/maesh/provider-ichor/internal/lab/tools"
 )
@@ -40,6 +41,7 @@ func run(args []string) error {
 	scale := demo.Flag("scale", "Factor that divides the waits of simulated machines.").Default("40").Int()
 	short := demo.Flag("short", "Show the main road only: up, refusals, one replacement, down.").Bool()
 	only := demo.Flag("only", "Show this chapter only, besides up and down: "+strings.Join(story.Chapters(), ", ")+". May be repeated.").Enums(story.Chapters()...)
+	end := app.Command("e2e", "Install the packages on real Crossplane and check what a user of claims sees. Run it from the root of the source tree.")
 	measure := app.Command("bench", "Measure what the provider costs, and print tables. Run it from the root of the source tree.")
 	sizes := measure.Flag("sizes", "Numbers of machines to measure at, separated by commas.").Default("10,100,500").String()
 	settle := measure.Flag("settle", "How long nothing is measured after the last machine became ready.").Default("2m").Duration()
@@ -59,6 +61,8 @@ func run(args []string) error {
 	switch command {
 	case build.FullCommand():
 		return buildTools(ctx)
+	case end.FullCommand():
+		return runE2E(ctx)
 	case measure.FullCommand():
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():
@@ -101,6 +105,27 @@ func runDemo(ctx context.Context, o lab.Options, subnet string, only []string, k
 	if keep {
 		fmt.Printf("kept: export KUBECONFIG=%s; logs in %s; Ctrl-C ends it\n", l.Kubeconfig, l.Dir)
 		<-ctx.Done()
+	}
+	return err
+}
+
+// runE2E uses the addresses of the examples, as the demo does.
+func runE2E(ctx context.Context) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find my own directory: %w", err)
+	}
+	l, err := lab.Start(ctx, lab.Options{
+		Root: ".", Bin: filepath.Dir(self), Machines: e2e.Machines, Subnet: netip.MustParsePrefix("127.10.0.0/24"), Scale: 40,
+		Logs: filepath.Join(".cache", "e2e-logs"), Bare: true, Out: os.Stdout,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Stop()) }()
+	err = e2e.Run(ctx, l, os.Stdout)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
 	}
 	return err
 }

@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	topology "github.com/maesh/provider-ichor/apis/topology/v1alpha1"
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/lab"
+)
+
+// namespace of the claim and of everything that is composed for it.
+const namespace = "default"
+
+// What the control API of the machines calls things.
+const (
+	stageMaintenance = "maintenance"
+	callBootstrap    = "/machine.MachineService/Bootstrap"
+	callLeave        = "/machine.MachineService/EtcdLeaveCluster"
+	callReset        = "/machine.MachineService/Reset"
+)
+
+// topology is a topology of any of its kinds, or a claim. The name of one without a namespace is that of an XTalosTopology.
+func (e *E2E) topology(ctx context.Context, kind, name string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(topology.SchemeGroupVersion.WithKind(kind))
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	if kind == topology.KindLegacyTopology {
+		key.Namespace = ""
+	}
+	return u, e.kube.Get(ctx, key, u)
+}
+
+// condition of an object, whatever its kind. One that is not there says nothing.
+func condition(u *unstructured.Unstructured, kind string) (xpv2.Condition, error) {
+	o := struct {
+		Status xpv2.ConditionedStatus `json:"status"`
+	}{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+		return xpv2.Condition{}, fmt.Errorf("cannot read the conditions of %s %q: %w", u.GetKind(), u.GetName(), err)
+	}
+	return o.Status.GetCondition(xpv2.ConditionType(kind)), nil
+}
+
+// wants a condition to have a status, and every one of these words in its reason or its message.
+func wants(u *unstructured.Unstructured, kind string, status corev1.ConditionStatus, words ...string) error {
+	c, err := condition(u, kind)
+	if err != nil {
+		return err
+	}
+	said := fmt.Sprintf("%s: %s", c.Reason, c.Message)
+	if c.Status != status {
+		return fmt.Errorf("condition %s of %s %q is %s (%s), want %s", kind, u.GetKind(), u.GetName(), c.Status, said, status)
+	}
+	if err := says(said, words...); err != nil {
+		return fmt.Errorf("condition %s of %s %q: %w", kind, u.GetKind(), u.GetName(), err)
+	}
+	return nil
+}
+
+// says wants every one of these words in a text.
+func says(text string, words ...string) error {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return fmt.Errorf("it does not say %q, but: %s", w, text)
+		}
+	}
+	return nil
+}
+
+// machines are the TalosMachines that there are.
+func (e *E2E) machines(ctx context.Context) ([]v1alpha1.TalosMachine, error) {
+	list := &v1alpha1.TalosMachineList{}
+	err := e.kube.List(ctx, list, client.InNamespace(namespace))
+	return list.Items, err
+}
+
+// at is the machine at an address, as it is seen from outside of the product.
+func (e *E2E) at(ctx context.Context, address string) (lab.Machine, error) {
+	all, err := e.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return lab.Machine{}, err
+	}
+	for _, m := range all {
+		if m.Address == address {
+			return m, nil
+		}
+	}
+	return lab.Machine{}, fmt.Errorf("no machine is at %q", address)
+}
+
+// allBlank wants every machine in maintenance mode.
+func (e *E2E) allBlank(ctx context.Context) error {
+	all, err := e.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if m.Stage != stageMaintenance {
+			return fmt.Errorf("machine %s is in stage %s, want %s", m.Name, m.Stage, stageMaintenance)
+		}
+	}
+	return nil
+}
+
+// lastCall is the number of the latest call that reached any machine.
+func (e *E2E) lastCall(ctx context.Context) (uint64, error) {
+	all, err := e.lab.Fleet.RPCs(ctx, 0)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[len(all)-1].Seq, nil
+}
+
+// changes are the calls after the given one that changed, or could have changed, a machine: of all machines if the name is
+// empty.
+func (e *E2E) changes(ctx context.Context, machine string, after uint64) ([]lab.RPC, error) {
+	all, err := e.lab.Fleet.RPCs(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	var out []lab.RPC
+	for _, r := range all {
+		if r.Mutating && (machine == "" || r.Machine == machine) {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// untouched wants nothing to have been sent to a machine, or to any if the name is empty, after the given call.
+func (e *E2E) untouched(ctx context.Context, machine string, after uint64) error {
+	sent, err := e.changes(ctx, machine, after)
+	if err != nil {
+		return err
+	}
+	if len(sent) > 0 {
+		return fmt.Errorf("%s was sent to %s", sent[0].Method, sent[0].Machine)
+	}
+	return nil
+}
+
+// workload reaches a cluster with the kubeconfig of a connection Secret.
+func (e *E2E) workload(ctx context.Context, secret string) (kubernetes.Interface, error) {
+	s := &corev1.Secret{}
+	if err := e.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret}, s); err != nil {
+		return nil, fmt.Errorf("cannot get the connection Secret: %w", err)
+	}
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(s.Data["kubeconfig"])
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the kubeconfig of the connection Secret: %w", err)
+	}
+	return kubernetes.NewForConfig(cfg)
+}
+
+// nodes wants so many Nodes, and every one of them Ready.
+func (e *E2E) nodes(ctx context.Context, secret string, want int) error {
+	kube, err := e.workload(ctx, secret)
+	if err != nil {
+		return err
+	}
+	nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range nodes.Items {
+		if isReady(&nodes.Items[i]) {
+			ready++
+		}
+	}
+	if ready != want || len(nodes.Items) != want {
+		return fmt.Errorf("%d of %d Nodes are Ready, want %d", ready, len(nodes.Items), want)
+	}
+	return nil
+}
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
