@@ -20,7 +20,6 @@ import (
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	story "github.com/maesh/provider-ichor/internal/lab/demo"
-	"github.com/maesh/provider-ichor/internal/lab/e2e"
 	"github.com/maesh/provider-ichor/internal/lab/prove"
 	"github.com/maesh/provider-ichor/internal/lab/tools"
 )
@@ -105,27 +104,6 @@ func runDemo(ctx context.Context, o lab.Options, subnet string, only []string, k
 	if keep {
 		fmt.Printf("kept: export KUBECONFIG=%s; logs in %s; Ctrl-C ends it\n", l.Kubeconfig, l.Dir)
 		<-ctx.Done()
-	}
-	return err
-}
-
-// runE2E uses the addresses of the examples, as the demo does.
-func runE2E(ctx context.Context) (err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("cannot find my own directory: %w", err)
-	}
-	l, err := lab.Start(ctx, lab.Options{
-		Root: ".", Bin: filepath.Dir(self), Machines: e2e.Machines, Subnet: netip.MustParsePrefix("127.10.0.0/24"), Scale: 40,
-		Logs: filepath.Join(".cache", "e2e-logs"), Bare: true, Out: os.Stdout,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Stop()) }()
-	err = e2e.Run(ctx, l, os.Stdout)
-	if ctx.Err() != nil {
-		return errors.New("interrupted")
 	}
 	return err
 }

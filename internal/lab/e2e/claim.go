@@ -61,7 +61,8 @@ func (e *E2E) claimReady(ctx context.Context) error {
 	return nil
 }
 
-// voters wants the cluster of the claim to have so many control planes, each a healthy voter of etcd.
+// voters wants the cluster of the claim to have so many control planes, each a healthy voter of etcd, and the machines to
+// agree.
 func (e *E2E) voters(ctx context.Context, want int) error {
 	c := &v1alpha1.TalosCluster{}
 	if err := e.object(ctx, claimName, c); err != nil {
@@ -70,6 +71,19 @@ func (e *E2E) voters(ctx context.Context, want int) error {
 	is := c.Status.AtProvider.ControlPlanes
 	if is.Approved != want || is.Voters != want || is.HealthyVoters != want {
 		return fmt.Errorf("of %d approved control planes %d are voters and %d of those healthy, want %d of each", is.Approved, is.Voters, is.HealthyVoters, want)
+	}
+	all, err := e.lab.Fleet.Machines(ctx)
+	if err != nil {
+		return err
+	}
+	healthy := 0
+	for _, m := range all {
+		if m.EtcdHealthy {
+			healthy++
+		}
+	}
+	if healthy != want {
+		return fmt.Errorf("etcd is healthy on %d machines, want %d", healthy, want)
 	}
 	return nil
 }
