@@ -80,7 +80,7 @@ func TestProviderWorksAsInstalled(t *testing.T) {
 	within(t, c, "the killed provider serves again", func(ctx context.Context) error { return c.Serves(ctx, xpkg.Provider.Name) })
 }
 
-// TestConfigurationBringsTheRest installs one package, and wants all three: healthy, and with kinds that can be used.
+// TestConfigurationBringsTheRest installs one package, and wants all three: healthy, and able to compose together.
 func TestConfigurationBringsTheRest(t *testing.T) {
 	c := start(t)
 	for _, p := range xpkg.All() {
@@ -88,9 +88,22 @@ func TestConfigurationBringsTheRest(t *testing.T) {
 	}
 	install(t, c, "configuration.yaml")
 	within(t, c, "three packages are healthy", func(ctx context.Context) error { return healthy(ctx, c, 3) })
-	within(t, c, "a topology can be declared", func(ctx context.Context) error {
-		return c.kube.Create(ctx, object(t, "../../../examples/topology/single-node.yaml"))
+	within(t, c, "a topology can be declared", func(ctx context.Context) error { return c.kube.Create(ctx, nowhere(t)) })
+	within(t, c, "the topology is composed", func(ctx context.Context) error {
+		cluster := object(t, "../../../examples/cluster/cluster.yaml")
+		return c.kube.Get(ctx, client.ObjectKeyFromObject(nowhere(t)), cluster)
 	})
+}
+
+// nowhere is the topology of an example with a machine that there is not: at the example's address may be one of another lab.
+func nowhere(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	o := object(t, "../../../examples/topology/single-node.yaml")
+	machines := []any{map[string]any{"name": "cp-1", "address": "192.0.2.11", "approved": true}}
+	if err := unstructured.SetNestedSlice(o.Object, machines, "spec", "controlPlanes", "machines"); err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 // healthy wants so many packages, and all of them healthy.
