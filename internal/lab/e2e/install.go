@@ -63,7 +63,7 @@ func (e *E2E) install(ctx context.Context) error {
 	if err := e.apply(ctx, strings.ReplaceAll(string(manifest), exampleRegistry, e.crossplane.Registry.Address)); err != nil {
 		return err
 	}
-	return e.await(ctx, "three packages are healthy", func(ctx context.Context) error {
+	err = e.await(ctx, "three packages are healthy", func(ctx context.Context) error {
 		for _, kind := range []string{"Provider", "Function", "Configuration"} {
 			if _, err := e.installed(ctx, kind); err != nil {
 				return err
@@ -71,6 +71,11 @@ func (e *E2E) install(ctx context.Context) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	_, err = e.kubectl(ctx, "apply", "-f", filepath.Join("examples", "cluster", "providerconfig.yaml"))
+	return err
 }
 
 // publish builds a package for this machine and pushes it to the registry of the lab.
