@@ -10,7 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -100,7 +100,7 @@ func (f *fluxStory) deletionOfTheKustomization() {
 	f.must(f.api.Update(f.t.Context(), k))
 	eventually(f.t, "the Kustomization is gone", func(ctx context.Context) (bool, error) {
 		err := f.api.Get(ctx, client.ObjectKeyFromObject(k), k)
-		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		return kerrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
 	f.nothingIsDeleted()
 	f.must(f.api.Create(f.t.Context(), f.example[1].DeepCopy()))
