@@ -6,6 +6,7 @@ import (
 
 	fnv1 "github.com/crossplane/function-sdk-go/proto/v1"
 	"google.golang.org/protobuf/types/known/structpb"
+	corev1 "k8s.io/api/core/v1"
 
 	topology "github.com/maesh/provider-ichor/apis/topology/v1alpha1"
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
@@ -33,6 +34,9 @@ func clusterReady(c Cluster) *fnv1.Condition {
 	switch {
 	case c.Ready.True():
 		return condition(topology.TypeClusterReady, fnv1.Status_STATUS_CONDITION_TRUE, string(c.Ready.Reason), c.Ready.Message)
+	case (c.Ready.Reason == "" || c.Ready.Stale) && c.Synced.Status == corev1.ConditionFalse:
+		// A pass that fails early, as without a ProviderConfig, says why nowhere else.
+		return condition(topology.TypeClusterReady, fnv1.Status_STATUS_CONDITION_FALSE, topology.ReasonNotObserved, "The TalosCluster does not get on: "+c.Synced.Message)
 	case c.Ready.Reason == "" || c.Ready.Stale:
 		return condition(topology.TypeClusterReady, fnv1.Status_STATUS_CONDITION_UNKNOWN, topology.ReasonNotObserved, "The TalosCluster does not tell yet")
 	}

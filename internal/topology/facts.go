@@ -83,8 +83,8 @@ type Cluster struct {
 	Exists, Deleting bool
 	// Bootstrapped is true once etcd was bootstrapped, or may have been.
 	Bootstrapped bool
-	// Ready and Transitioning are its conditions.
-	Ready, Transitioning Condition
+	// Ready, Synced and Transitioning are its conditions.
+	Ready, Synced, Transitioning Condition
 	// Approved is how many approved control planes it has counted.
 	Approved int
 	// Disruption is who holds its lock, and for what; empty if nobody does.

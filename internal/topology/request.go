@@ -156,6 +156,7 @@ func (f *Facts) observeCluster(r *fnv1.Resource) error {
 		Deleting:      c.GetDeletionTimestamp() != nil,
 		Bootstrapped:  c.GetAnnotations()[v1alpha1.AnnotationBootstrapped] != "" || c.Status.AtProvider.BootstrappedBy != "",
 		Ready:         conditionOf(c, xpv2.TypeReady),
+		Synced:        conditionOf(c, xpv2.TypeSynced),
 		Transitioning: conditionOf(c, v1alpha1.TypeTransitioning),
 		Approved:      c.Status.AtProvider.ControlPlanes.Approved,
 		Connection:    r.GetConnectionDetails(),
