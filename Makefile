@@ -18,9 +18,6 @@ GENERATED      = apis package go.mod go.sum
 TEST_TIMEOUT  ?= 20m
 # Two cores run two test binaries at a time; more only makes real etcd members miss their heartbeats.
 TEST_PARALLEL ?= 2
-# Tests remove what they make. This is for those that are killed: by Ctrl-C, or when their time is up. The dot keeps what the
-# compiler writes there from being taken for packages of this module.
-TEST_TMP       = $(CURDIR)/.cache/tmp
 BENCH_SIZES   ?= 10,100,500
 SEED          ?= 0
 MINUTES       ?= 10
@@ -39,8 +36,8 @@ e2e: build tools ## Go a user's way on real Crossplane: install the packages, wr
 
 .PHONY: test
 test: tools ## Run everything that must always pass, with the race detector
-	@rm -rf $(TEST_TMP) && mkdir -p $(TEST_TMP)
-	@trap 'rm -rf $(TEST_TMP)' EXIT; TMPDIR=$(TEST_TMP) $(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+	@# Tests remove what they make. The directory is for those that are killed: by Ctrl-C, or when their time is up.
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; TMPDIR=$$tmp $(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
 
 .PHONY: bench
 bench: build tools ## Measure what the provider costs at BENCH_SIZES machines; about 25 minutes on two cores
@@ -52,8 +49,7 @@ soak: build tools ## Run random campaigns for MINUTES, from SEED on (0: a random
 
 .PHONY: prove
 prove: tools ## Run the model check, the crash sweep and the fault catalogue, and print one table; at most 20 minutes on two cores
-	@rm -rf $(TEST_TMP) && mkdir -p $(TEST_TMP)
-	@trap 'rm -rf $(TEST_TMP)' EXIT; TMPDIR=$(TEST_TMP) $(GO) run ./cmd/lab prove $(PROVE_FLAGS)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; TMPDIR=$$tmp $(GO) run ./cmd/lab prove $(PROVE_FLAGS)
 
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once
