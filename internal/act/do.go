@@ -113,8 +113,10 @@ func (a *Actor) onNode(ctx context.Context, j Job, t Target, d removal.Act) erro
 		return a.Cordon(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
 	case removal.Drain:
 		return a.Drain(ctx, j.Lock, d.Permit, d.Step.String(), t, k, j.Drain)
-	default:
+	case removal.DeleteNode:
 		return a.DeleteNode(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
+	default:
+		return fmt.Errorf("cannot %s %q: that is no step on a Node", d.Step, t.Name)
 	}
 }
 
@@ -145,7 +147,9 @@ func (a *Actor) reconfigureNode(ctx context.Context, j Job, t Target, d configch
 		return a.Cordon(ctx, j.Lock, d.Permit, d.Step.String(), t, k)
 	case configchange.Drain:
 		return a.Drain(ctx, j.Lock, d.Permit, d.Step.String(), t, k, j.Drain)
-	default:
+	case configchange.Uncordon:
 		return Uncordon(ctx, k, t.ID)
+	default:
+		return fmt.Errorf("cannot %s %q: that is no step on a Node", d.Step, t.Name)
 	}
 }
