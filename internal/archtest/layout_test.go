@@ -108,14 +108,15 @@ var layout = map[string]layer{
 	"internal/simulator/workload":   {imports: []string{"internal/lab/controlplane"}},
 	"internal/lab":                  {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	// The demo reads configurations back from machines, and there is one door to them.
-	"internal/lab/demo": {imports: []string{"apis/v1alpha1", "internal/lab", "internal/talos"}, never: noTalosAPI},
+	"internal/lab/demo": {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/story", "internal/talos"}, never: noTalosAPI},
 	// It runs tests, and knows of what they test only how the model check tells its result.
 	"internal/lab/prove": {imports: []string{"internal/decide/modelcheck"}, never: noTalosAPI},
 	// A campaign makes requests as users do, and is judged by what machines and etcd tell.
 	"internal/lab/soak":         {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/crossplane":   {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
-	"internal/lab/e2e":          {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1", "internal/lab", "internal/lab/crossplane", "internal/xpkg"}, never: noTalosAPI},
+	"internal/lab/e2e":          {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1", "internal/lab", "internal/lab/crossplane", "internal/lab/story", "internal/xpkg"}, never: noTalosAPI},
+	"internal/lab/story":        {imports: []string{"internal/lab"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},
 	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/e2e", "internal/lab/prove", "internal/lab/soak", "internal/lab/tools"}, never: noTalosAPI},
 	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -34,4 +35,16 @@ func Await(ctx context.Context, what string, limit time.Duration, ask func(conte
 		case <-ticker.C:
 		}
 	}
+}
+
+// Await asks as the function does, and gives up at once when a part of the lab has died.
+func (l *Lab) Await(ctx context.Context, what string, limit time.Duration, ask func(context.Context) error) error {
+	var died error
+	err := Await(ctx, what, limit, func(ctx context.Context) error {
+		if died = l.Err(); died != nil {
+			return nil //nolint:nilerr // Returned below, without waiting any longer.
+		}
+		return ask(ctx)
+	})
+	return errors.Join(died, err)
 }

@@ -59,6 +59,31 @@ func (f *Fleet) RPCs(ctx context.Context, since uint64) ([]RPC, error) {
 	return out, err
 }
 
+// LastCall is the number of the latest call that reached any machine; 0 if none did.
+func (f *Fleet) LastCall(ctx context.Context) (uint64, error) {
+	all, err := f.RPCs(ctx, 0)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[len(all)-1].Seq, nil
+}
+
+// Changes are the calls after the given one that changed, or could have changed, a machine: of all machines if the name is
+// empty.
+func (f *Fleet) Changes(ctx context.Context, machine string, after uint64) ([]RPC, error) {
+	all, err := f.RPCs(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	var out []RPC
+	for _, r := range all {
+		if r.Mutating && (machine == "" || r.Machine == machine) {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
 // SetFault switches a fault of a machine.
 func (f *Fleet) SetFault(ctx context.Context, machine, fault string, on bool) error {
 	return f.call(ctx, http.MethodPost, "/machines/"+machine+"/faults/"+fault, url.Values{"on": {strconv.FormatBool(on)}}, nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // Machines is how many machines the demo needs. Those that were reset are used again.
@@ -33,7 +34,7 @@ func (d *Demo) nothingBeforeApproval(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sent, err := d.changes(ctx, "", 0)
+	sent, err := d.lab.Fleet.Changes(ctx, "", 0)
 	if err != nil {
 		return err
 	}
@@ -54,11 +55,11 @@ func (d *Demo) comesUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sent, err := d.changes(ctx, "", 0)
+	sent, err := d.lab.Fleet.Changes(ctx, "", 0)
 	if err != nil {
 		return err
 	}
-	if n := count(sent, callBootstrap); n != 1 {
+	if n := count(sent, story.CallBootstrap); n != 1 {
 		return fmt.Errorf("the call Bootstrap was sent %d times", n)
 	}
 	return d.watchEtcd(ctx)

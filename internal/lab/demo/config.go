@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/maesh/provider-ichor/internal/lab/story"
 	"github.com/maesh/provider-ichor/internal/talos"
 )
 
@@ -27,7 +28,7 @@ func (d *Demo) changeWithoutReboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := d.lastCall(ctx)
+	from, err := d.lab.Fleet.LastCall(ctx)
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (d *Demo) changeWithoutReboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sent, err := d.changes(ctx, before.Name, from)
+	sent, err := d.lab.Fleet.Changes(ctx, before.Name, from)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (d *Demo) changeWithoutReboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if after.BootID != before.BootID || count(sent, callReboot) > 0 {
+	if after.BootID != before.BootID || count(sent, story.CallReboot) > 0 {
 		return errors.New("the machine was rebooted")
 	}
 	return nil
@@ -159,7 +160,7 @@ func (d *Demo) rebooted(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if n.Spec.Unschedulable || !isReady(n) {
+	if n.Spec.Unschedulable || !story.IsReady(n) {
 		return fmt.Errorf("Node %s is cordoned or not Ready", m.Hostname) //nolint:staticcheck // the kind
 	}
 	return nil

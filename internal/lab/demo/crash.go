@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // killInterval is how often the calls are looked at for the leave. The step after it is a second away at least.
@@ -31,11 +32,11 @@ func (d *Demo) killedAfterLeave(ctx context.Context) error {
 	if err := d.lab.KillProvider(); err != nil {
 		return err
 	}
-	sent, err := d.changes(ctx, r.before.Name, r.from)
+	sent, err := d.lab.Fleet.Changes(ctx, r.before.Name, r.from)
 	if err != nil {
 		return err
 	}
-	if count(sent, callReset) > 0 {
+	if count(sent, story.CallReset) > 0 {
 		return errors.New("the provider was killed too late: the machine is being reset already")
 	}
 	d.sayf("        starting another provider\n")
@@ -55,7 +56,7 @@ func (d *Demo) awaitLeave(ctx context.Context, r *removal) error {
 	ticker := time.NewTicker(killInterval)
 	defer ticker.Stop()
 	for {
-		sent, err := d.changes(ctx, r.before.Name, r.from)
+		sent, err := d.lab.Fleet.Changes(ctx, r.before.Name, r.from)
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func (d *Demo) awaitLeave(ctx context.Context, r *removal) error {
 
 func left(sent []lab.RPC) bool {
 	for _, c := range sent {
-		if c.Method == callLeave && c.Done && c.Code == 0 {
+		if c.Method == story.CallLeave && c.Done && c.Code == 0 {
 			return true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // Options of a demo.
@@ -49,13 +50,7 @@ type chapter struct {
 	name string
 	// base chapters are always shown: without them there is no cluster, or it is not taken down.
 	base   bool
-	checks []check
-}
-
-// A check is one promise that the demo shows.
-type check struct {
-	says string
-	hold func(context.Context) error
+	checks []story.Check
 }
 
 // Short are the chapters of a demo that shows the main road only.
@@ -90,7 +85,7 @@ func Run(ctx context.Context, l *lab.Lab, o Options) error {
 	if err != nil {
 		return err
 	}
-	err = show(ctx, checks, o.Out)
+	err = story.Tell(ctx, "demo", checks, o.Out)
 	if d.etcd != nil {
 		d.etcd.stop()
 	}
@@ -113,14 +108,14 @@ func (d *Demo) keepLogs(ctx context.Context) (string, error) {
 }
 
 // choose picks the checks of the named chapters and of those that every other stands on.
-func choose(story []chapter, only []string) ([]check, error) {
+func choose(all []chapter, only []string) ([]story.Check, error) {
 	for _, name := range only {
-		if known := names(story); !slices.Contains(known, name) {
+		if known := names(all); !slices.Contains(known, name) {
 			return nil, fmt.Errorf("there is no chapter %q; there are %s", name, strings.Join(known, ", "))
 		}
 	}
-	var checks []check
-	for _, c := range story {
+	var checks []story.Check
+	for _, c := range all {
 		if c.base || len(only) == 0 || slices.Contains(only, c.name) {
 			checks = append(checks, c.checks...)
 		}
@@ -128,34 +123,7 @@ func choose(story []chapter, only []string) ([]check, error) {
 	return checks, nil
 }
 
-// show runs checks one after another until one does not hold, and counts those that did. What failed is told in one line.
-func show(ctx context.Context, checks []check, out io.Writer) error {
-	held, began := 0, time.Now()
-	var failed error
-	for _, c := range checks {
-		from := time.Now()
-		if err := c.hold(ctx); err != nil {
-			failed = errors.New("a check did not hold")
-			if ctx.Err() != nil {
-				failed = ctx.Err()
-				break
-			}
-			sayf(out, "FAIL  %s: %s\n", c.says, strings.ReplaceAll(err.Error(), "\n", "; "))
-			break
-		}
-		held++
-		sayf(out, "ok    %s (%s)\n", c.says, since(from))
-	}
-	sayf(out, "demo: %d of %d checks held in %s\n", held, len(checks), since(began))
-	return failed
-}
-
-func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }
-
-func (d *Demo) sayf(format string, args ...any) { sayf(d.out, format, args...) }
-
-// sayf writes for whoever looks on. One who does not any more misses it.
-func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+func (d *Demo) sayf(format string, args ...any) { story.Sayf(d.out, format, args...) }
 
 // patience is how long the demo waits for what takes a machine a few boots.
 const patience = 4 * time.Minute
@@ -163,12 +131,5 @@ const patience = 4 * time.Minute
 // await asks until the answer is no error, and no longer than its patience. It gives up at once when a part of the lab has
 // died.
 func (d *Demo) await(ctx context.Context, what string, ask func(context.Context) error) error {
-	var died error
-	err := lab.Await(ctx, what, patience, func(ctx context.Context) error {
-		if died = d.lab.Err(); died != nil {
-			return nil //nolint:nilerr // Returned below, without waiting any longer.
-		}
-		return ask(ctx)
-	})
-	return errors.Join(died, err)
+	return d.lab.Await(ctx, what, patience, ask)
 }

@@ -7,11 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // Names of what the examples declare.
@@ -26,10 +26,6 @@ const (
 const (
 	stageMaintenance = "maintenance"
 	stageRunning     = "running"
-	callBootstrap    = "/machine.MachineService/Bootstrap"
-	callLeave        = "/machine.MachineService/EtcdLeaveCluster"
-	callReset        = "/machine.MachineService/Reset"
-	callReboot       = "/machine.MachineService/Reboot"
 )
 
 func (d *Demo) object(ctx context.Context, name string, into client.Object) error {
@@ -176,41 +172,7 @@ func (d *Demo) inStage(ctx context.Context, stage string, want int) error {
 	return nil
 }
 
-// lastCall is the number of the latest call that reached any machine.
-func (d *Demo) lastCall(ctx context.Context) (uint64, error) {
-	all, err := d.lab.Fleet.RPCs(ctx, 0)
-	if err != nil || len(all) == 0 {
-		return 0, err
-	}
-	return all[len(all)-1].Seq, nil
-}
-
-// changes are the calls after the given one that changed, or could have changed, a machine: of all machines if the name is
-// empty.
-func (d *Demo) changes(ctx context.Context, machine string, after uint64) ([]lab.RPC, error) {
-	all, err := d.lab.Fleet.RPCs(ctx, after)
-	if err != nil {
-		return nil, err
-	}
-	var out []lab.RPC
-	for _, r := range all {
-		if r.Mutating && (machine == "" || r.Machine == machine) {
-			out = append(out, r)
-		}
-	}
-	return out, nil
-}
-
 // workload reaches the cluster that the demo makes, with the kubeconfig of its connection Secret.
 func (d *Demo) workload(ctx context.Context) (kubernetes.Interface, error) {
-	s := &corev1.Secret{}
-	if err := d.object(ctx, connectionSecret, s); err != nil {
-		return nil, fmt.Errorf("cannot get the connection Secret: %w", err)
-	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(s.Data["kubeconfig"])
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the kubeconfig of the connection Secret: %w", err)
-	}
-	cfg.QPS, cfg.Burst = 50, 100
-	return kubernetes.NewForConfig(cfg)
+	return story.Workload(ctx, d.kube, client.ObjectKey{Namespace: namespace, Name: connectionSecret})
 }

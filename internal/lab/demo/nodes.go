@@ -2,11 +2,12 @@ package demo
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // nodes wants so many Nodes, and every one of them Ready.
@@ -15,29 +16,7 @@ func (d *Demo) nodes(ctx context.Context, want int) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	ready := 0
-	for i := range nodes.Items {
-		if isReady(&nodes.Items[i]) {
-			ready++
-		}
-	}
-	if ready != want || len(nodes.Items) != want {
-		return fmt.Errorf("%d of %d Nodes are Ready, want %d", ready, len(nodes.Items), want)
-	}
-	return nil
-}
-
-func isReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return story.NodesReady(ctx, kube, want)
 }
 
 // emptied wants a Node to be cordoned and to have no pod left that a drain moves away.

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // A removal is a machine that is about to be removed, as it was before.
@@ -36,7 +36,7 @@ func (d *Demo) beginRemoval(ctx context.Context, name string) (*removal, error) 
 	if err != nil {
 		return nil, err
 	}
-	from, err := d.lastCall(ctx)
+	from, err := d.lab.Fleet.LastCall(ctx)
 	return &removal{name: name, before: before, from: from, controlPlane: m.IsApprovedControlPlane(clusterName)}, err
 }
 
@@ -76,11 +76,11 @@ func (d *Demo) left(ctx context.Context, r *removal) error {
 	if after.Stage != stageMaintenance || after.BootID == r.before.BootID || after.UUID != r.before.UUID {
 		return fmt.Errorf("machine %s is in stage %q of boot %s (it was in boot %s): it was not reset", after.Name, after.Stage, after.BootID, r.before.BootID)
 	}
-	calls, err := d.changes(ctx, r.before.Name, r.from)
+	calls, err := d.lab.Fleet.Changes(ctx, r.before.Name, r.from)
 	if err != nil {
 		return err
 	}
-	if err := inOrder(calls, r.controlPlane); err != nil {
+	if err := story.InOrder(calls, r.controlPlane); err != nil {
 		return err
 	}
 	kube, err := d.workload(ctx)
@@ -92,31 +92,6 @@ func (d *Demo) left(ctx context.Context, r *removal) error {
 		return fmt.Errorf("the Node %q is still there", r.before.Hostname)
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// inOrder wants exactly one leave from etcd of a control plane, and none of a worker, that succeeded before the first reset.
-func inOrder(calls []lab.RPC, controlPlane bool) error {
-	leaves, resets := 0, 0
-	for _, c := range calls {
-		switch {
-		case c.Method == callLeave && resets > 0:
-			return errors.New("it left etcd after it was reset")
-		case c.Method == callLeave:
-			leaves++
-		case c.Method == callReset && controlPlane && leaves == 0:
-			return errors.New("it was reset before it left etcd")
-		case c.Method == callReset:
-			resets++
-		}
-	}
-	want := 0
-	if controlPlane {
-		want = 1
-	}
-	if leaves != want || resets == 0 {
-		return fmt.Errorf("it was told %d times to leave etcd, want %d, and %d times to reset, want at least 1", leaves, want, resets)
-	}
-	return nil
 }
 
 // serve waits until so many control planes serve. An even number is a change half done, and is said to be.

@@ -66,7 +66,7 @@ func (d *Demo) budgetBlocks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sent, err := d.changes(ctx, d.second.before.Name, d.second.from)
+	sent, err := d.lab.Fleet.Changes(ctx, d.second.before.Name, d.second.from)
 	if err != nil {
 		return err
 	}

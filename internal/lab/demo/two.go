@@ -67,7 +67,7 @@ func (d *Demo) untouched(ctx context.Context, r *removal) error {
 	if now.Stage != stageRunning || now.BootID != r.before.BootID || now.EtcdHealthy != r.before.EtcdHealthy {
 		return fmt.Errorf("%s is in stage %q of boot %s", r.name, now.Stage, now.BootID)
 	}
-	sent, err := d.changes(ctx, r.before.Name, r.from)
+	sent, err := d.lab.Fleet.Changes(ctx, r.before.Name, r.from)
 	if err != nil {
 		return err
 	}

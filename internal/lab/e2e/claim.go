@@ -11,6 +11,7 @@ import (
 	topology "github.com/maesh/provider-ichor/apis/topology/v1alpha1"
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // What the example of a claim names.
@@ -37,11 +38,11 @@ func (e *E2E) claimed(ctx context.Context) (err error) {
 	if err := e.voters(ctx, 3); err != nil {
 		return err
 	}
-	sent, err := e.changes(ctx, "", 0)
+	sent, err := e.lab.Fleet.Changes(ctx, "", 0)
 	if err != nil {
 		return err
 	}
-	if n := count(sent, callBootstrap); n != 1 {
+	if n := count(sent, story.CallBootstrap); n != 1 {
 		return fmt.Errorf("the call Bootstrap was sent %d times", n)
 	}
 	return nil

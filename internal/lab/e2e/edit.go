@@ -11,11 +11,12 @@ import (
 	topology "github.com/maesh/provider-ichor/apis/topology/v1alpha1"
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // vanishes takes a control plane off its list, as a merge that went wrong does, and puts it back.
 func (e *E2E) vanishes(ctx context.Context) error {
-	from, err := e.lastCall(ctx)
+	from, err := e.lab.Fleet.LastCall(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (e *E2E) begin(ctx context.Context, name string) (*removal, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, err := e.lastCall(ctx)
+	from, err := e.lab.Fleet.LastCall(ctx)
 	return &removal{name: name, controlPlane: m.Spec.ForProvider.Role == v1alpha1.RoleControlPlane, before: before, from: from}, err
 }
 
@@ -157,11 +158,11 @@ func (e *E2E) ends(ctx context.Context, r *removal) error {
 	if after.Stage != stageMaintenance || after.BootID == r.before.BootID {
 		return fmt.Errorf("machine %s is in stage %q of boot %s (it was in boot %s): it was not reset", after.Name, after.Stage, after.BootID, r.before.BootID)
 	}
-	calls, err := e.changes(ctx, r.before.Name, r.from)
+	calls, err := e.lab.Fleet.Changes(ctx, r.before.Name, r.from)
 	if err != nil {
 		return err
 	}
-	return inOrder(calls, r.controlPlane)
+	return story.InOrder(calls, r.controlPlane)
 }
 
 // gone wants the TalosMachine to be gone, and shows what its removal says meanwhile.
@@ -188,29 +189,4 @@ func (e *E2E) gone(ctx context.Context, r *removal) error {
 		return err
 	}
 	return fmt.Errorf("its removal says: %s; the claim says: %s: %s", r.told, said.Reason, said.Message)
-}
-
-// inOrder wants exactly one leave from etcd of a control plane, and none of a worker, before the first reset.
-func inOrder(calls []lab.RPC, controlPlane bool) error {
-	leaves, resets := 0, 0
-	for _, c := range calls {
-		switch {
-		case c.Method == callLeave && resets > 0:
-			return errors.New("it left etcd after it was reset")
-		case c.Method == callLeave:
-			leaves++
-		case c.Method == callReset && controlPlane && leaves == 0:
-			return errors.New("it was reset before it left etcd")
-		case c.Method == callReset:
-			resets++
-		}
-	}
-	want := 0
-	if controlPlane {
-		want = 1
-	}
-	if leaves != want || resets == 0 {
-		return fmt.Errorf("it was told %d times to leave etcd, want %d, and %d times to reset, want at least 1", leaves, want, resets)
-	}
-	return nil
 }

@@ -26,7 +26,7 @@ func (e *E2E) deleteRefused(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := e.lastCall(ctx)
+	from, err := e.lab.Fleet.LastCall(ctx)
 	if err != nil {
 		return err
 	}

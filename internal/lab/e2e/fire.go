@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/maesh/provider-ichor/internal/lab/story"
 	"github.com/maesh/provider-ichor/internal/xpkg"
 )
 
@@ -34,7 +35,7 @@ func (e *E2E) replacesUnderFire(ctx context.Context) error {
 	if err := e.kill(xpkg.Function); err != nil {
 		return err
 	}
-	if err := e.await(ctx, r.name+" was told to leave etcd", func(ctx context.Context) error { return e.sent(ctx, r, callLeave) }); err != nil {
+	if err := e.await(ctx, r.name+" was told to leave etcd", func(ctx context.Context) error { return e.sent(ctx, r, story.CallLeave) }); err != nil {
 		return err
 	}
 	if err := e.kill(xpkg.Provider); err != nil {
@@ -66,7 +67,7 @@ func (e *E2E) kill(packages ...xpkg.Package) error {
 // sent wants a call to have reached the machine of a removal.
 func (e *E2E) sent(ctx context.Context, r *removal, method string) error {
 	gone := e.gone(ctx, r) // Shows what it says.
-	calls, err := e.changes(ctx, r.before.Name, r.from)
+	calls, err := e.lab.Fleet.Changes(ctx, r.before.Name, r.from)
 	if err != nil {
 		return err
 	}

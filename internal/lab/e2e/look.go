@@ -7,16 +7,15 @@ import (
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	topology "github.com/maesh/provider-ichor/apis/topology/v1alpha1"
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // namespace of the claim and of everything that is composed for it.
@@ -25,9 +24,6 @@ const namespace = "default"
 // What the control API of the machines calls things.
 const (
 	stageMaintenance = "maintenance"
-	callBootstrap    = "/machine.MachineService/Bootstrap"
-	callLeave        = "/machine.MachineService/EtcdLeaveCluster"
-	callReset        = "/machine.MachineService/Reset"
 )
 
 // topology is a topology of any of its kinds, or a claim. The name of one without a namespace is that of an XTalosTopology.
@@ -113,34 +109,9 @@ func (e *E2E) allBlank(ctx context.Context) error {
 	return nil
 }
 
-// lastCall is the number of the latest call that reached any machine.
-func (e *E2E) lastCall(ctx context.Context) (uint64, error) {
-	all, err := e.lab.Fleet.RPCs(ctx, 0)
-	if err != nil || len(all) == 0 {
-		return 0, err
-	}
-	return all[len(all)-1].Seq, nil
-}
-
-// changes are the calls after the given one that changed, or could have changed, a machine: of all machines if the name is
-// empty.
-func (e *E2E) changes(ctx context.Context, machine string, after uint64) ([]lab.RPC, error) {
-	all, err := e.lab.Fleet.RPCs(ctx, after)
-	if err != nil {
-		return nil, err
-	}
-	var out []lab.RPC
-	for _, r := range all {
-		if r.Mutating && (machine == "" || r.Machine == machine) {
-			out = append(out, r)
-		}
-	}
-	return out, nil
-}
-
 // untouched wants nothing to have been sent to a machine, or to any if the name is empty, after the given call.
 func (e *E2E) untouched(ctx context.Context, machine string, after uint64) error {
-	sent, err := e.changes(ctx, machine, after)
+	sent, err := e.lab.Fleet.Changes(ctx, machine, after)
 	if err != nil {
 		return err
 	}
@@ -152,15 +123,7 @@ func (e *E2E) untouched(ctx context.Context, machine string, after uint64) error
 
 // workload reaches a cluster with the kubeconfig of a connection Secret.
 func (e *E2E) workload(ctx context.Context, secret string) (kubernetes.Interface, error) {
-	s := &corev1.Secret{}
-	if err := e.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret}, s); err != nil {
-		return nil, fmt.Errorf("cannot get the connection Secret: %w", err)
-	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(s.Data["kubeconfig"])
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the kubeconfig of the connection Secret: %w", err)
-	}
-	return kubernetes.NewForConfig(cfg)
+	return story.Workload(ctx, e.kube, client.ObjectKey{Namespace: namespace, Name: secret})
 }
 
 // nodes wants so many Nodes, and every one of them Ready.
@@ -169,27 +132,5 @@ func (e *E2E) nodes(ctx context.Context, secret string, want int) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	ready := 0
-	for i := range nodes.Items {
-		if isReady(&nodes.Items[i]) {
-			ready++
-		}
-	}
-	if ready != want || len(nodes.Items) != want {
-		return fmt.Errorf("%d of %d Nodes are Ready, want %d", ready, len(nodes.Items), want)
-	}
-	return nil
-}
-
-func isReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return story.NodesReady(ctx, kube, want)
 }
