@@ -5,9 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +20,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
-	"github.com/maesh/provider-ichor/internal/lab/tools"
+	"github.com/maesh/provider-ichor/internal/lab/flux"
 	"github.com/maesh/provider-ichor/internal/webhook"
 )
 
@@ -44,17 +42,12 @@ func startManagement(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs, err := tools.Ensure(t.Context(), os.Stderr, tools.KustomizeController)
-	if err != nil {
-		t.Fatal(err)
-	}
 	cp, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stopped(t, cp.Stop()) })
-	err = controlplane.InstallCRDs(ctx, cp.RESTConfig(), "../../package/crds", "testdata", filepath.Join(sourceOf(t, tools.KustomizeController), "config", "crd"))
-	if err != nil {
+	if err := controlplane.InstallCRDs(ctx, cp.RESTConfig(), "../../package/crds"); err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
@@ -68,7 +61,7 @@ func startManagement(t *testing.T) client.Client {
 		t.Fatal(err)
 	}
 	serveWebhooks(ctx, t, cp, scheme)
-	startFlux(t, cp, programs[tools.KustomizeController.Name])
+	startFlux(t, cp)
 	return api
 }
 
@@ -120,23 +113,11 @@ func serveWebhooks(ctx context.Context, t *testing.T, cp *controlplane.ControlPl
 	}
 }
 
-// startFlux starts Flux's kustomize-controller. It listens nowhere.
-func startFlux(t *testing.T, cp *controlplane.ControlPlane, binary string) {
+// startFlux starts Flux's kustomize-controller.
+func startFlux(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	dir := t.TempDir()
-	kubeconfig, err := cp.Kubeconfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p, err := controlplane.StartProcess(controlplane.Command{
-		Name: "kustomize-controller", Path: binary, Log: filepath.Join(dir, "log"),
-		Args: []string{"--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s", "--min-retry-delay=100ms", "--max-retry-delay=1s"},
-		Env:  []string{"KUBECONFIG=" + path, "TMPDIR=" + dir},
-	})
+	p, err := flux.Start(t.Context(), flux.Options{Config: cp.RESTConfig(), Dir: dir, Out: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,22 +126,10 @@ func startFlux(t *testing.T, cp *controlplane.ControlPlane, binary string) {
 			t.Error(err)
 		}
 		stopped(t, p.Stop())
-		if log, err := os.ReadFile(filepath.Join(dir, "log")); err == nil && t.Failed() {
+		if log, err := os.ReadFile(filepath.Join(dir, "flux.log")); err == nil && t.Failed() {
 			t.Logf("the log of kustomize-controller:\n%s", log)
 		}
 	})
-}
-
-// sourceOf is the directory of the module that a tool is built from.
-func sourceOf(t *testing.T, tool tools.Tool) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", tool.Module)
-	cmd.Dir = filepath.Join("..", "..", tool.Dir)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("cannot find the source of %s: %v", tool.Name, err)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 func stopped(t *testing.T, err error) {

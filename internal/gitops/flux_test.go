@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/lab/flux"
 )
 
 const (
-	fluxNamespace = "flux-system"
-	namespace     = "clusters"
-	allowed       = v1alpha1.AnnotationAllowDelete + `: "true"`
+	namespace = "clusters"
+	allowed   = v1alpha1.AnnotationAllowDelete + `: "true"`
 )
 
 // TestFluxLosesNothing goes through the life of a cluster in Git with Flux's own controller and the Kustomizations of
@@ -40,7 +40,7 @@ func TestFluxLosesNothing(t *testing.T) {
 
 // comesUp: Flux waits for objects that nobody has looked at yet, and is ready when they are.
 func (f *fluxStory) comesUp() {
-	revision := f.git.commit(f.files)
+	revision := f.commit(f.files)
 	eventually(f.t, "Flux has applied every machine", func(ctx context.Context) (bool, error) {
 		return len(f.machines(ctx)) == 4, nil
 	})
@@ -52,7 +52,7 @@ func (f *fluxStory) comesUp() {
 func (f *fluxStory) pruneOfAMachine() {
 	worker := f.files["clusters/worker-1.yaml"]
 	delete(f.files, "clusters/worker-1.yaml")
-	f.expect(f.git.commit(f.files), "False", "PruneFailed", "NotAllowed", `TalosMachine "worker-1"`, v1alpha1.AnnotationAllowDelete)
+	f.expect(f.commit(f.files), "False", "PruneFailed", "NotAllowed", `TalosMachine "worker-1"`, v1alpha1.AnnotationAllowDelete)
 	f.expectEvent("PruneFailed", "NotAllowed")
 	f.nothingIsDeleted()
 
@@ -60,27 +60,27 @@ func (f *fluxStory) pruneOfAMachine() {
 	f.expectReady("True", "ReconciliationSucceeded")
 	f.nothingIsDeleted()
 	f.files["clusters/worker-1.yaml"] = worker
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 }
 
 // pruneOfAControlPlane: a permission does not override what is declared.
 func (f *fluxStory) pruneOfAControlPlane() {
 	before := f.files["clusters/cp-2.yaml"]
 	f.files["clusters/cp-2.yaml"] = machineYAML("cp-2", "controlplane", 2, allowed)
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 	delete(f.files, "clusters/cp-2.yaml")
-	f.expect(f.git.commit(f.files), "False", "PruneFailed", "BelowDeclaredCount", "3")
+	f.expect(f.commit(f.files), "False", "PruneFailed", "BelowDeclaredCount", "3")
 	f.nothingIsDeleted()
 	f.files["clusters/cp-2.yaml"] = before
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 }
 
 // pruneOfEverything: a commit that empties the directory.
 func (f *fluxStory) pruneOfEverything() {
 	empty := map[string]string{"base/base.yaml": f.files["base/base.yaml"], "clusters/note.yaml": noteYAML}
-	f.expect(f.git.commit(empty), "False", "PruneFailed", `TalosCluster "prod"`, `TalosMachine "cp-1"`, `TalosMachine "worker-1"`)
+	f.expect(f.commit(empty), "False", "PruneFailed", `TalosCluster "prod"`, `TalosMachine "cp-1"`, `TalosMachine "worker-1"`)
 	f.nothingIsDeleted()
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 }
 
 // deletionOfTheKustomization: as in the example it leaves the cluster alone. With the policy that prunes, it is refused and
@@ -104,23 +104,23 @@ func (f *fluxStory) deletionOfTheKustomization() {
 	})
 	f.nothingIsDeleted()
 	f.must(f.api.Create(f.t.Context(), f.example[1].DeepCopy()))
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 }
 
 // unhealthyIsShown: the health checks of the example, asked by Flux itself.
 func (f *fluxStory) unhealthyIsShown() {
 	f.report(v1alpha1.TalosMachineKind, "worker-1", yes("Synced", "ReconcileSuccess", ""), no("Ready", "Unavailable", ""), no("Reachable", "ForeignCluster", "another PKI"))
-	f.expect(f.git.commit(f.files), "False", "HealthCheckFailed", "TalosMachine/clusters/worker-1", "Failed")
+	f.expect(f.commit(f.files), "False", "HealthCheckFailed", "TalosMachine/clusters/worker-1", "Failed")
 	f.allReady()
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 }
 
 // removalByCommit: first the permission, then the line. The machine is asked to go, and its finalizer keeps it until it has.
 func (f *fluxStory) removalByCommit() {
 	f.files["clusters/worker-1.yaml"] = machineYAML("worker-1", "worker", 4, allowed)
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 	delete(f.files, "clusters/worker-1.yaml")
-	f.expect(f.git.commit(f.files), "True", "ReconciliationSucceeded")
+	f.expect(f.commit(f.files), "True", "ReconciliationSucceeded")
 	for _, m := range f.machines(f.t.Context()) {
 		if going := m.GetDeletionTimestamp() != nil; going != (m.GetName() == "worker-1") {
 			f.t.Errorf("TalosMachine %q is being deleted: %t", m.GetName(), going)
@@ -132,7 +132,7 @@ func (f *fluxStory) removalByCommit() {
 type fluxStory struct {
 	t       *testing.T
 	api     client.Client
-	git     *repository
+	git     *flux.Repository
 	files   map[string]string
 	example []*unstructured.Unstructured // the Kustomizations of examples/gitops, with the test's own times
 	tokens  int
@@ -141,8 +141,11 @@ type fluxStory struct {
 func startStory(t *testing.T) *fluxStory {
 	t.Helper()
 	f := &fluxStory{t: t, api: startManagement(t)}
-	f.must(f.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fluxNamespace}}))
-	f.git = newRepository(t, f.api, fluxNamespace, "fleet")
+	f.must(f.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flux.Namespace}}))
+	var err error
+	f.git, err = flux.NewRepository(t.Context(), f.api, "fleet")
+	f.must(err)
+	t.Cleanup(f.git.Close)
 	f.files = map[string]string{
 		"base/base.yaml":        "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n",
 		"clusters/note.yaml":    noteYAML,
@@ -195,6 +198,13 @@ spec:
     address: 192.0.2.%d
     install: {disk: /dev/sda}
 `, name, annotation, role, 10+number)
+}
+
+func (f *fluxStory) commit(files map[string]string) string {
+	f.t.Helper()
+	revision, err := f.git.Commit(f.t.Context(), files)
+	f.must(err)
+	return revision
 }
 
 func (f *fluxStory) must(err error) {
@@ -318,7 +328,7 @@ func (f *fluxStory) expectEvent(reason, says string) {
 	f.t.Helper()
 	eventually(f.t, "Flux has recorded "+says, func(ctx context.Context) (bool, error) {
 		list := &corev1.EventList{}
-		if err := f.api.List(ctx, list, client.InNamespace(fluxNamespace)); err != nil {
+		if err := f.api.List(ctx, list, client.InNamespace(flux.Namespace)); err != nil {
 			return false, err
 		}
 		for _, e := range list.Items {
