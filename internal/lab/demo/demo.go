@@ -36,7 +36,7 @@ type Demo struct {
 	kube client.Client
 
 	etcd   *etcdWatch
-	secret secretTexts
+	secret story.Secrets
 
 	// joined counts the control planes that were added besides that of the examples.
 	joined int
@@ -104,7 +104,7 @@ func (d *Demo) keepLogs(ctx context.Context) (string, error) {
 	if err := d.learnSecrets(ctx); err != nil {
 		d.sayf("        the secrets of the cluster are not all known: %v\n", err)
 	}
-	return d.lab.KeepLogs(d.secret.hide)
+	return d.lab.KeepLogs(d.secret.Hide)
 }
 
 // choose picks the checks of the named chapters and of those that every other stands on.

@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
+
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 // minSecrets is how many secrets a cluster has at least: five keys of authorities, three tokens, an encryption secret, and
@@ -26,7 +22,7 @@ func (d *Demo) noSecrets(ctx context.Context) error {
 	if err := d.learnSecrets(ctx); err != nil {
 		return err
 	}
-	objects, kinds, err := d.scanObjects(ctx)
+	objects, kinds, err := d.secret.Scan(ctx, d.lab.Config(), mayHoldSecrets)
 	if err != nil {
 		return err
 	}
@@ -34,7 +30,7 @@ func (d *Demo) noSecrets(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the provider's log: %w", err)
 	}
-	if secret := d.secret.find(string(log)); secret != "" {
+	if secret := d.secret.Find(string(log)); secret != "" {
 		return fmt.Errorf("the provider's log has %s", secret)
 	}
 	d.sayf("        looked for %d texts in %d objects of %d kinds and %d KiB of log\n", len(d.secret), objects, kinds, len(log)/1024)
@@ -43,7 +39,7 @@ func (d *Demo) noSecrets(ctx context.Context) error {
 
 func (d *Demo) learnSecrets(ctx context.Context) error {
 	if d.secret == nil {
-		d.secret = secretTexts{}
+		d.secret = story.Secrets{}
 	}
 	for _, name := range []string{pkiSecret, connectionSecret} {
 		s := &corev1.Secret{}
@@ -51,7 +47,7 @@ func (d *Demo) learnSecrets(ctx context.Context) error {
 			return fmt.Errorf("cannot get Secret %q: %w", name, err)
 		}
 		for _, key := range []string{"secrets.yaml", "kubeconfig", "talosconfig"} {
-			if err := d.secret.learn(name+"/"+key, s.Data[key]); err != nil {
+			if err := d.secret.Learn(name+"/"+key, s.Data[key]); err != nil {
 				return err
 			}
 		}
@@ -60,57 +56,6 @@ func (d *Demo) learnSecrets(ctx context.Context) error {
 		return fmt.Errorf("only %d secret texts are known", n)
 	}
 	return nil
-}
-
-func (d *Demo) scanObjects(ctx context.Context) (objects, kinds int, err error) {
-	config := d.lab.Config()
-	config.WarningHandler = rest.NoWarnings{} // Every kind is listed, the deprecated ones as well.
-	disco, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return 0, 0, fmt.Errorf("cannot make a client: %w", err)
-	}
-	all, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return 0, 0, fmt.Errorf("cannot make a client: %w", err)
-	}
-	lists, err := disco.ServerPreferredResources()
-	if err != nil {
-		return 0, 0, fmt.Errorf("cannot list the kinds of the management cluster: %w", err)
-	}
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return 0, 0, err
-		}
-		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") {
-				continue
-			}
-			n, err := d.scanKind(ctx, all, gv.WithResource(r.Name))
-			if err != nil {
-				return 0, 0, err
-			}
-			objects, kinds = objects+n, kinds+1
-		}
-	}
-	return objects, kinds, nil
-}
-
-func (d *Demo) scanKind(ctx context.Context, all dynamic.Interface, kind schema.GroupVersionResource) (int, error) {
-	list, err := all.Resource(kind).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return 0, fmt.Errorf("cannot list %s: %w", kind.GroupResource(), err)
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
-		if mayHoldSecrets(kind, o) {
-			continue
-		}
-		if path, secret := d.secret.findIn(o.Object); secret != "" {
-			return 0, fmt.Errorf("%s %s/%s has %s at %s", kind.GroupResource(), o.GetNamespace(), o.GetName(), secret, strings.TrimSuffix(path, "."))
-		}
-	}
-	return len(list.Items), nil
 }
 
 func mayHoldSecrets(kind schema.GroupVersionResource, o *unstructured.Unstructured) bool {

@@ -1,4 +1,4 @@
-package demo
+package story
 
 import (
 	"encoding/base64"
@@ -23,11 +23,11 @@ var privateKey = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----|LS0tL
 // machineConfig is a machine configuration with its join token not hidden.
 var machineConfig = regexp.MustCompile(`(?s)machine:\s.{0,200}?\btoken: *"?[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 
-// secretTexts are texts that nobody may see, by what they are.
-type secretTexts map[string]string
+// Secrets are texts that nobody may see, by what they are.
+type Secrets map[string]string
 
-// learn adds what is secret in a YAML document, named by the document and the path in it.
-func (t secretTexts) learn(name string, document []byte) error {
+// Learn adds what is secret in a YAML document, named by the document and the path in it.
+func (t Secrets) Learn(name string, document []byte) error {
 	var root any
 	if err := yaml.Unmarshal(document, &root); err != nil {
 		return fmt.Errorf("cannot read %s as YAML", name) // The error may quote a secret.
@@ -36,7 +36,7 @@ func (t secretTexts) learn(name string, document []byte) error {
 	return nil
 }
 
-func (t secretTexts) walk(path, field string, v any) {
+func (t Secrets) walk(path, field string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, value := range v {
@@ -54,7 +54,7 @@ func (t secretTexts) walk(path, field string, v any) {
 }
 
 // add a text with what else it may be written as. Of a PEM, a line of its body is enough, however its lines are joined.
-func (t secretTexts) add(name, text string) {
+func (t Secrets) add(name, text string) {
 	t[name] = text
 	t[name+" in base64"] = base64.StdEncoding.EncodeToString([]byte(text))
 	raw, err := base64.StdEncoding.DecodeString(text)
@@ -69,8 +69,8 @@ func (t secretTexts) add(name, text string) {
 	}
 }
 
-// find tells which secret is in a text, without showing it; empty if none is.
-func (t secretTexts) find(text string) string {
+// Find tells which secret is in a text, without showing it; empty if none is.
+func (t Secrets) Find(text string) string {
 	var found []string
 	for name, secret := range t {
 		if strings.Contains(text, secret) {
@@ -88,41 +88,41 @@ func (t secretTexts) find(text string) string {
 	return ""
 }
 
-// findIn looks at every text in an object, its keys included, and into those that are base64.
-func (t secretTexts) findIn(object any) (path, secret string) {
+// FindIn looks at every text in an object, its keys included, and into those that are base64.
+func (t Secrets) FindIn(object any) (path, secret string) {
 	switch v := object.(type) {
 	case map[string]any:
 		for k, value := range v {
-			if secret = t.find(k); secret != "" {
+			if secret = t.Find(k); secret != "" {
 				return "a key", secret
 			}
-			if path, secret = t.findIn(value); secret != "" {
+			if path, secret = t.FindIn(value); secret != "" {
 				return k + "." + path, secret
 			}
 		}
 	case []any:
 		for _, value := range v {
-			if path, secret = t.findIn(value); secret != "" {
+			if path, secret = t.FindIn(value); secret != "" {
 				return path, secret
 			}
 		}
 	case string:
-		if secret = t.find(v); secret != "" {
+		if secret = t.Find(v); secret != "" {
 			return "", secret
 		}
 		if raw, err := base64.StdEncoding.DecodeString(v); err == nil {
-			return "", t.find(string(raw))
+			return "", t.Find(string(raw))
 		}
 		var inner any
 		if strings.HasPrefix(v, "{") && json.Unmarshal([]byte(v), &inner) == nil {
-			return t.findIn(inner)
+			return t.FindIn(inner)
 		}
 	}
 	return "", ""
 }
 
-// hide replaces every secret in a text.
-func (t secretTexts) hide(text string) string {
+// Hide replaces every secret in a text.
+func (t Secrets) Hide(text string) string {
 	for _, secret := range t {
 		text = strings.ReplaceAll(text, secret, "(hidden)")
 	}

@@ -1,4 +1,4 @@
-package demo
+package story
 
 import (
 	"encoding/base64"
@@ -23,8 +23,8 @@ func somePEM(header string) string {
 func TestFindIn(t *testing.T) {
 	key := somePEM("EC PRIVATE KEY")
 	encoded := base64.StdEncoding.EncodeToString([]byte(key))
-	secrets := secretTexts{}
-	if err := secrets.learn("pki", bundleYAML(encoded)); err != nil {
+	secrets := Secrets{}
+	if err := secrets.Learn("pki", bundleYAML(encoded)); err != nil {
 		t.Fatal(err)
 	}
 	in64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -56,25 +56,25 @@ func TestFindIn(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			object := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": tc.text}}, "n": int64(1)}
-			path, got := secrets.findIn(object)
+			path, got := secrets.FindIn(object)
 			if got != tc.want {
 				t.Errorf("found %q, want %q", got, tc.want)
 			}
 			if tc.want != "" && !strings.HasPrefix(path, "metadata.annotations.note") {
 				t.Errorf("found at %q", path)
 			}
-			if left := secrets.find(secrets.hide(tc.text)); left != "" && left != "a machine configuration with its token" {
+			if left := secrets.Find(secrets.Hide(tc.text)); left != "" && left != "a machine configuration with its token" {
 				t.Errorf("hide leaves %s", left)
 			}
 		})
 	}
-	if _, got := secrets.findIn(map[string]any{"abcdef.0123456789abcdef": "x"}); got != "pki.secrets.bootstraptoken" {
+	if _, got := secrets.FindIn(map[string]any{"abcdef.0123456789abcdef": "x"}); got != "pki.secrets.bootstraptoken" {
 		t.Errorf("found %q as a key", got)
 	}
 }
 
 func TestLearnShowsNothing(t *testing.T) {
-	err := secretTexts{}.learn("pki", []byte("a: b: abcdef.0123456789abcdef"))
+	err := Secrets{}.Learn("pki", []byte("a: b: abcdef.0123456789abcdef"))
 	if err == nil || strings.Contains(err.Error(), "abcdef") {
 		t.Errorf("error %v, want one that does not quote the document", err)
 	}

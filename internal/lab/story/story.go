@@ -1,5 +1,6 @@
 // Package story holds what the stories that are shown on a lab have in common: checks that are told one after another, and
-// looks at machines and Nodes from outside of the product. It must never ask anybody to change anything.
+// looks at machines, Nodes and objects from outside
+// of the product. It must never ask anybody to change anything.
 package story
 
 import (
