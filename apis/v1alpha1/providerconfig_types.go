@@ -15,11 +15,11 @@ type ProviderConfigSpec struct {
 
 	// Timeouts of calls to machines.
 	// +optional
-	Timeouts Timeouts `json:"timeouts,omitempty"`
+	Timeouts Timeouts `json:"timeouts,omitzero"`
 
 	// Drain holds defaults for machines that declare none.
 	// +optional
-	Drain MachineDrain `json:"drain,omitempty"`
+	Drain MachineDrain `json:"drain,omitzero"`
 
 	// ImageFactory is the host of the image factory for installers given by schematic. Default: factory.talos.dev.
 	// +optional

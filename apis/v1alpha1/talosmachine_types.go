@@ -73,7 +73,7 @@ type TalosMachineParameters struct {
 
 	// Node is what the machine's Kubernetes Node carries.
 	// +optional
-	Node MachineNode `json:"node,omitempty"`
+	Node MachineNode `json:"node,omitzero"`
 
 	// ConfigPatches change the configuration of this machine, after those of its cluster, in order.
 	// +optional
@@ -82,15 +82,15 @@ type TalosMachineParameters struct {
 
 	// Drain says how the machine's Node is drained before a removal or a reboot.
 	// +optional
-	Drain MachineDrain `json:"drain,omitempty"`
+	Drain MachineDrain `json:"drain,omitzero"`
 
 	// Reset says what a removal wipes.
 	// +optional
-	Reset MachineReset `json:"reset,omitempty"`
+	Reset MachineReset `json:"reset,omitzero"`
 
 	// Unreachable says what a removal does with a machine that does not answer.
 	// +optional
-	Unreachable MachineUnreachable `json:"unreachable,omitempty"`
+	Unreachable MachineUnreachable `json:"unreachable,omitzero"`
 }
 
 // A ClusterReference names a TalosCluster in the same namespace.
