@@ -1,6 +1,6 @@
 package v1alpha1
 
-// Condition types of a topology besides Crossplane's Ready and Synced.
+// Condition types of a topology, besides Crossplane's Ready and Synced.
 const (
 	// TypeValid tells whether the topology is one that can be composed. While it is not, nothing is changed.
 	TypeValid = "Valid"
@@ -17,7 +17,7 @@ const (
 	TypeDeletionProtected = "DeletionProtected"
 )
 
-// Reasons of Valid.
+// Reasons of Valid of a topology.
 const (
 	// ReasonValid means that the topology can be composed.
 	ReasonValid = "Valid"
@@ -25,7 +25,7 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// Reasons of ClusterReady and MachinesReady, besides those of the condition Ready of a TalosCluster.
+// Reasons of ClusterReady and MachinesReady of a topology, besides those of the condition Ready of a TalosCluster.
 const (
 	// ReasonAllReady means that every machine is ready.
 	ReasonAllReady = "AllReady"
@@ -35,7 +35,7 @@ const (
 	ReasonNotObserved = "NotObserved"
 )
 
-// Reasons of MachinesListed.
+// Reasons of MachinesListed of a topology.
 const (
 	// ReasonAllListed means that every machine is listed.
 	ReasonAllListed = "AllListed"
@@ -43,7 +43,7 @@ const (
 	ReasonKept = "KeptUnlisted"
 )
 
-// Reasons of Removal. The condition is True while a removal goes on.
+// Reasons of Removal of a topology. The condition is True while a removal goes on.
 const (
 	// ReasonNothingToRemove means that no machine is to be removed.
 	ReasonNothingToRemove = "NothingToRemove"
@@ -65,7 +65,7 @@ const (
 	ReasonRefused = "Refused"
 )
 
-// Reasons of DeletionProtected.
+// Reasons of DeletionProtected of a topology.
 const (
 	// ReasonProtected means that a deletion is refused.
 	ReasonProtected = "Protected"
