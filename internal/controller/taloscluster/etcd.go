@@ -44,7 +44,7 @@ func healthOf(f facts.Cluster) etcdHealth {
 		}
 		return h
 	}
-	names, alarms := machineNames(f), alarmsByMember(f)
+	names, alarms, unstarted := machineNames(f), alarmsByMember(f), map[string]string{}
 	h.voters, h.healthy = 0, 0
 	for _, m := range members {
 		o := v1alpha1.EtcdMemberObservation{
@@ -60,16 +60,23 @@ func healthOf(f facts.Cluster) etcdHealth {
 				h.healthy++
 			}
 		}
+		if m.Name == "" && m.Learner {
+			unstarted[o.ID] = unstartedLearner(f, m)
+		}
 		h.members = append(h.members, o)
 	}
-	h.judge(f)
+	h.judge(f, unstarted)
 	return h
 }
 
-// judge sets reason and message from the members.
-func (h *etcdHealth) judge(f facts.Cluster) {
+// judge sets reason and message from the members, and from what is known of those that were never started.
+func (h *etcdHealth) judge(f facts.Cluster, unstarted map[string]string) {
 	var troubles []string
 	for _, m := range h.members {
+		if why := unstarted[m.ID]; why != "" {
+			troubles = append(troubles, why)
+			continue
+		}
 		troubles = append(troubles, troublesOf(m)...)
 	}
 	alarms, known := f.Etcd.Alarms.Get()
@@ -102,6 +109,26 @@ func (h *etcdHealth) noteLeader(id facts.MemberID, names map[facts.MemberID]stri
 	if h.leader == "" {
 		h.leader = memberHex(id)
 	}
+}
+
+// unstartedLearner says what a learner is that was added and is not started yet. It is what every control plane is for some
+// seconds while it joins. Talos before 1.14 does not go on with one that was left behind, etcd takes one learner at a time, and
+// removing one that is just starting breaks its machine: so a person decides, after a while.
+func unstartedLearner(f facts.Cluster, m facts.Member) string {
+	by, ask := "", "<a control plane that runs etcd>"
+	for _, machine := range f.Machines {
+		if slices.Contains(m.PeerHosts, machine.Address) {
+			by = " for " + machine.Name
+		}
+	}
+	for _, v := range f.Etcd.Views {
+		if machine, ok := f.Machine(v.Machine); ok && !v.Learner {
+			ask = machine.Address
+			break
+		}
+	}
+	return fmt.Sprintf("member %s was added%s as a learner and is not started yet. No other can join meanwhile. If it stays so for more than ten minutes, "+
+		"remove it with: talosctl -n %s etcd remove-member %s", memberHex(m.ID), by, ask, memberHex(m.ID))
 }
 
 func troublesOf(m v1alpha1.EtcdMemberObservation) []string {

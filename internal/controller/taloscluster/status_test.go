@@ -150,6 +150,22 @@ func TestConditions(t *testing.T) {
 				Message: "2 of 2 voters are healthy; cp-3 is a learner", Voters: 2, Healthy: 2, Leader: "cp-1",
 			},
 		},
+		"LearnerLeftBehind": {
+			reason: "A member that was added and not started holds up all others, and only a person can say that nobody starts it.",
+			facts: controlPlanes(3, silent(2), func(f *facts.Cluster) {
+				f.Machines[2].LastMember = 0
+				for i := range f.Etcd.Views {
+					members, _ := f.Etcd.Views[i].Members.Get()
+					members[2] = facts.Member{ID: 0xa3, Learner: true, PeerHosts: []string{"192.0.2.13"}}
+				}
+			}),
+			want: want{
+				Ready: v1alpha1.ReasonAwaitingMembers, EtcdHealthy: v1alpha1.ReasonEtcdDegraded, Transitioning: v1alpha1.ReasonStableControlPlaneCount,
+				Message: "2 of 2 voters are healthy; member a3 was added for cp-3 as a learner and is not started yet. No other can join meanwhile. " +
+					"If it stays so for more than ten minutes, remove it with: talosctl -n 192.0.2.11 etcd remove-member a3",
+				Voters: 2, Healthy: 2, Leader: "cp-1",
+			},
+		},
 		"Alarm": {
 			reason: "An alarm is told with the member that it was raised for.",
 			facts:  controlPlanes(3, func(f *facts.Cluster) { f.Etcd.Alarms = facts.Of([]facts.Alarm{{Member: 0xa2, Name: "NOSPACE"}}) }),

@@ -13,10 +13,13 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
+// joinAttempt is Talos's own number, and not subject to Options.Scale: an attempt that is cut off between adding the member and
+// the answer leaves a member that nobody starts, and no other can join. On a busy computer that must not be for our haste.
+const joinAttempt = 30 * time.Second
+
 // Talos's own numbers, all subject to Options.Scale.
 const (
 	joinTimeout      = 30 * time.Minute
-	joinAttempt      = 30 * time.Second
 	joinPause        = 3 * time.Second
 	promotionTimeout = 10 * time.Minute
 	promotionAttempt = 30 * time.Second
@@ -26,7 +29,6 @@ const (
 // Floors under the scaled numbers: a leader is elected, and a learner catches up, at etcd's own pace.
 const (
 	joinTimeoutFloor      = 2 * time.Minute
-	joinAttemptFloor      = 5 * time.Second
 	joinPauseFloor        = 200 * time.Millisecond
 	promotionTimeoutFloor = time.Minute
 	promotionAttemptFloor = 5 * time.Second
@@ -51,7 +53,7 @@ func (s *Service) join(ctx context.Context) (startup, error) {
 }
 
 func (s *Service) joinOnce(ctx context.Context) (startup, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.scaled(joinAttempt, joinAttemptFloor))
+	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
 	ctx = clientv3.WithRequireLeader(ctx)
 	cli, err := s.dialOthers()
