@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	pkgv1 "github.com/crossplane/crossplane/apis/v2/pkg/v1"
@@ -46,6 +47,9 @@ type Options struct {
 	// Dir keeps logs, certificates, caches and what packages run.
 	Dir string
 
+	// Args are added to core's own.
+	Args []string
+
 	// Environment is added to that of what a package runs, as KEY=value, by the package's name in its registry: what its
 	// user would write into a DeploymentRuntimeConfig. It is given the loopback address that stands for the pod's own.
 	Environment map[string]func(pod netip.Addr) []string
@@ -62,9 +66,12 @@ type Crossplane struct {
 	o        Options
 	kube     client.Client
 	packages *packageRuntime
-	core     *controlplane.Process
 	rbac     *controlplane.Process
-	undo     []func() error // in the order of making; Stop goes backwards
+
+	command controlplane.Command // of core
+	mu      sync.Mutex           // guards core
+	core    *controlplane.Process
+	undo    []func() error // in the order of making; Stop goes backwards
 }
 
 // Start starts Crossplane. It returns when core runs; what it installs becomes healthy later. On an error nothing is left.
@@ -125,7 +132,31 @@ func (c *Crossplane) Stop() error {
 func (c *Crossplane) later(undo func() error) { c.undo = append(c.undo, undo) }
 
 // Err is nil as long as core runs and packages can be started.
-func (c *Crossplane) Err() error { return errors.Join(c.core.Err(), c.rbac.Err(), c.packages.err()) }
+func (c *Crossplane) Err() error {
+	return errors.Join(c.running().Err(), c.rbac.Err(), c.packages.err())
+}
+
+// running is the process of core.
+func (c *Crossplane) running() *controlplane.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core
+}
+
+// KillCore ends core at once, as kill -9 does, and starts it again.
+func (c *Crossplane) KillCore() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.core.Kill(); err != nil {
+		return err
+	}
+	again, err := controlplane.StartProcess(c.command)
+	if err != nil {
+		return err
+	}
+	c.core = again
+	return nil
+}
 
 // startCore runs core's initialization and then core itself and the RBAC manager, as Crossplane's chart does.
 func (c *Crossplane) startCore(ctx context.Context, binary, source string) error {
@@ -162,18 +193,18 @@ func (c *Crossplane) startCore(ctx context.Context, binary, source string) error
 	if err := os.MkdirAll(cache, 0o700); err != nil { // Without it, core says that packages cannot be parsed.
 		return fmt.Errorf("cannot make a cache for packages: %w", err)
 	}
-	c.core, err = controlplane.StartProcess(controlplane.Command{
+	c.command = controlplane.Command{
 		Name: "crossplane", Path: binary, Log: filepath.Join(c.o.Dir, "crossplane.log"), Grace: 10 * time.Second,
 		Env: append(env,
 			"TLS_SERVER_CERTS_DIR="+filepath.Join(c.o.Dir, "tls-server"), "TLS_CLIENT_CERTS_DIR="+filepath.Join(c.o.Dir, "tls-client"),
 			"XPKG_CACHE_DIR="+cache, "XFN_CACHE_DIR="+filepath.Join(c.o.Dir, "xfn-cache"),
 			"WEBHOOK_PORT="+strconv.Itoa(int(ports[0])), "METRICS_PORT="+strconv.Itoa(int(ports[1])), "HEALTH_PROBE_PORT="+strconv.Itoa(int(ports[2]))),
-		Args: []string{"core", "start", "--package-runtime=External", "--enable-operations", "--debug"},
-	})
-	if err != nil {
+		Args: append([]string{"core", "start", "--package-runtime=External", "--enable-operations", "--debug"}, c.o.Args...),
+	}
+	if c.core, err = controlplane.StartProcess(c.command); err != nil {
 		return fmt.Errorf("cannot start Crossplane: %w", err)
 	}
-	c.later(c.core.Stop)
+	c.later(func() error { return c.running().Stop() })
 	c.rbac, err = controlplane.StartProcess(controlplane.Command{
 		Name: "crossplane rbac", Path: binary, Log: filepath.Join(c.o.Dir, "crossplane-rbac.log"), Grace: 10 * time.Second,
 		Env: env, Args: []string{"rbac", "start"},

@@ -23,6 +23,9 @@ const (
 	syncLimit = 2 * time.Minute
 )
 
+// ErrNotRunning is that of a package for which nothing runs just now.
+var ErrNotRunning = errors.New("nothing runs for it")
+
 // A packageRuntime runs the active revisions of providers and functions, as Crossplane's own package runtime and a kubelet do.
 type packageRuntime struct {
 	o    Options
@@ -96,7 +99,7 @@ func (r *packageRuntime) with(repository string, f func(*workload) error) error 
 			return f(w)
 		}
 	}
-	return fmt.Errorf("nothing runs for package %q", repository)
+	return fmt.Errorf("package %q: %w", repository, ErrNotRunning)
 }
 
 // sync brings what runs in line with the revisions. What is new is started before what is old is stopped, as in an upgrade by
