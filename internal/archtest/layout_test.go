@@ -115,7 +115,7 @@ var layout = map[string]layer{
 	"internal/lab/soak":         {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/crossplane":   {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
-	"internal/lab/e2e":          {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1", "internal/lab", "internal/lab/crossplane", "internal/lab/story", "internal/xpkg"}, never: noTalosAPI},
+	"internal/lab/e2e":          {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1", "internal/lab", "internal/lab/crossplane", "internal/lab/flux", "internal/lab/story", "internal/xpkg"}, never: noTalosAPI},
 	"internal/lab/flux":         {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/story":        {imports: []string{"internal/lab"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},

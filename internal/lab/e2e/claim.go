@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,17 +94,23 @@ func (e *E2E) nodesReady(ctx context.Context) error {
 	return e.await(ctx, "four Nodes are Ready", func(ctx context.Context) error { return e.nodes(ctx, claimSecret, 4) })
 }
 
-// atRest counts writes to managed resources by their versions.
+// atRest counts writes to managed resources by their versions. Making a cluster is a burst of events, for which core may have
+// stopped to take all of them; from then on there are none.
 func (e *E2E) atRest(ctx context.Context) error {
-	if err := e.quiet(ctx, 2*poll); err != nil { // What the last change has left to say.
-		e.sayf("        %v\n", err)
-		if err := e.quiet(ctx, 2*poll); err != nil {
-			return err
-		}
+	if err := e.await(ctx, "the topology is Responsive", e.responsive); err != nil {
+		return err
+	}
+	if err := e.settled(ctx); err != nil {
+		return err
 	}
 	if err := e.quiet(ctx, 5*poll+time.Second); err != nil {
 		return err
 	}
+	return e.responsive(ctx)
+}
+
+// responsive wants core to take every event of the topology's parts.
+func (e *E2E) responsive(ctx context.Context) error {
 	c, err := e.topology(ctx, topology.KindClaim, claimName)
 	if err != nil {
 		return err
@@ -113,6 +120,16 @@ func (e *E2E) atRest(ctx context.Context) error {
 		return err
 	}
 	return wants(x, "Responsive", corev1.ConditionTrue)
+}
+
+// settled waits until what the last change has left to say is said.
+func (e *E2E) settled(ctx context.Context) error {
+	err := e.quiet(ctx, 2*poll)
+	if err == nil {
+		return nil
+	}
+	e.sayf("        %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	return e.quiet(ctx, 2*poll)
 }
 
 // quiet wants no write to any managed resource for a while.

@@ -38,11 +38,13 @@ type E2E struct {
 
 	// claim is the document as it was written last.
 	claim *document
+	// secrets of the clusters that there were.
+	secrets story.Secrets
 }
 
 // Run tells the story on a lab that was started bare, and returns an error unless every check held. What follows a check that
-// does not hold is not shown, since it builds on it. The logs of a story that failed are kept: the cluster whose secrets may
-// be in them is gone by then.
+// does not hold is not shown, since it builds on it. The logs of a story that failed are kept, without the secrets of its clusters as far as they can be
+// known.
 func Run(ctx context.Context, l *lab.Lab, out io.Writer) (err error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -54,18 +56,21 @@ func Run(ctx context.Context, l *lab.Lab, out io.Writer) (err error) {
 	}
 	story.Sayf(out, "starting Crossplane (core, RBAC manager, registry)\n")
 	c, err := crossplane.Start(ctx, crossplane.Options{
-		Config: l.Config(), Dir: filepath.Join(l.Dir, "crossplane"), Environment: environment(), Out: out,
+		Config: l.Config(), Dir: filepath.Join(l.Dir, "crossplane"), Args: hurry(), Environment: environment(), Out: out,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	e := &E2E{lab: l, crossplane: c, out: out, kube: kube}
+	e := &E2E{lab: l, crossplane: c, out: out, kube: kube, secrets: story.Secrets{}}
 	err = story.Tell(ctx, "e2e", e.story(), out)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	dir, kept := l.KeepLogs(func(text string) string { return text })
+	if unknown := e.learnSecrets(ctx); unknown != nil {
+		e.sayf("        the secrets of the cluster are not all known: %v\n", unknown)
+	}
+	dir, kept := l.KeepLogs(e.secrets.Hide)
 	if kept != nil {
 		return errors.Join(err, kept)
 	}

@@ -22,6 +22,9 @@ func compositeOf(claim *unstructured.Unstructured) string {
 }
 
 func (e *E2E) deleteRefused(ctx context.Context) error {
+	if err := e.settled(ctx); err != nil {
+		return err
+	}
 	claim, err := e.topology(ctx, topology.KindClaim, claimName)
 	if err != nil {
 		return err

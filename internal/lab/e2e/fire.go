@@ -2,15 +2,26 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/maesh/provider-ichor/internal/lab/crossplane"
 	"github.com/maesh/provider-ichor/internal/lab/story"
 	"github.com/maesh/provider-ichor/internal/xpkg"
 )
 
-// replacesUnderFire replaces cp-3 by cp-5, and does to the packages meanwhile what happens to packages. Whoever comes next has
+const (
+	// kills is how many there are in the story, at most, and the pause before each is somewhere between two bounds: a provider
+	// that was killed has to wait until its predecessor's leadership has expired.
+	kills                 = 6
+	shortPause, longPause = 5 * time.Second, 20 * time.Second
+)
+
+// replacesUnderFire replaces cp-3 by cp-5, and does to core and packages meanwhile what happens to them. Whoever comes next has
 // to go on from what the world says.
 func (e *E2E) replacesUnderFire(ctx context.Context) error {
 	r, err := e.begin(ctx, "cp-3")
@@ -26,25 +37,9 @@ func (e *E2E) replacesUnderFire(ctx context.Context) error {
 	if err := e.write(ctx, e.claim); err != nil {
 		return err
 	}
-	if err := e.kill(xpkg.Provider, xpkg.Function); err != nil {
-		return err
-	}
-	if err := e.await(ctx, "four voters are healthy", func(ctx context.Context) error { return e.voters(ctx, 4) }); err != nil {
-		return err
-	}
-	if err := e.kill(xpkg.Function); err != nil {
-		return err
-	}
-	if err := e.await(ctx, r.name+" was told to leave etcd", func(ctx context.Context) error { return e.sent(ctx, r, story.CallLeave) }); err != nil {
-		return err
-	}
-	if err := e.kill(xpkg.Provider); err != nil {
-		return err
-	}
-	if err := e.upgrade(ctx); err != nil {
-		return err
-	}
-	if err := e.ends(ctx, r); err != nil {
+	ceasefire := e.openFire(ctx)
+	err = e.goesOn(ctx, r)
+	if err := errors.Join(err, ceasefire()); err != nil {
 		return err
 	}
 	if err := e.forget(ctx, 4); err != nil {
@@ -53,13 +48,64 @@ func (e *E2E) replacesUnderFire(ctx context.Context) error {
 	return e.upgraded(ctx)
 }
 
-// kill what runs for packages, as kill -9 does.
-func (e *E2E) kill(packages ...xpkg.Package) error {
-	for _, p := range packages {
-		e.sayf("        killing %s\n", p.Name)
-		if err := e.crossplane.Kill(p.Name); err != nil {
-			return err
+// goesOn waits for the removal, with a kill right after the step that cannot be taken back, and an upgrade from there on.
+func (e *E2E) goesOn(ctx context.Context, r *removal) error {
+	if err := e.await(ctx, r.name+" was told to leave etcd", func(ctx context.Context) error { return e.sent(ctx, r, story.CallLeave) }); err != nil {
+		return err
+	}
+	if err := e.kill(xpkg.Provider.Name); err != nil {
+		return err
+	}
+	// Whoever answers for the API of packages may just have been killed.
+	if err := e.await(ctx, "the upgrade is accepted", e.upgrade); err != nil {
+		return err
+	}
+	return e.ends(ctx, r)
+}
+
+// openFire kills core and what runs for packages, each as often as the others, in an order and after pauses that
+// nobody knows. The function that it returns ends that, and returns when it has ended.
+func (e *E2E) openFire(ctx context.Context) (cease func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		targets := []string{core, xpkg.Provider.Name, xpkg.Function.Name}
+		for i := range kills {
+			if i%len(targets) == 0 {
+				rand.Shuffle(len(targets), func(a, b int) { targets[a], targets[b] = targets[b], targets[a] })
+			}
+			pause := time.NewTimer(shortPause + rand.N(longPause-shortPause)) //nolint:gosec // Nobody has to be unable to guess it.
+			select {
+			case <-ctx.Done():
+				pause.Stop()
+				done <- nil
+				return
+			case <-pause.C:
+			}
+			if err := e.kill(targets[i%len(targets)]); err != nil {
+				done <- err
+				return
+			}
 		}
+		done <- nil
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+// core is not a package.
+const core = "core"
+
+// kill core, or what runs for a package, as kill -9 does. What does not run just now needs no kill.
+func (e *E2E) kill(what string) error {
+	e.sayf("        killing %s\n", what)
+	if what == core {
+		return e.crossplane.KillCore()
+	}
+	if err := e.crossplane.Kill(what); !errors.Is(err, crossplane.ErrNotRunning) {
+		return err
 	}
 	return nil
 }

@@ -29,6 +29,12 @@ const (
 	poll, wait = 5 * time.Second, 3 * time.Second
 )
 
+// hurry makes core as much faster than its defaults as poll makes the provider: how often it looks, how many events of a
+// topology's parts it takes in a second, and how long it takes fewer once there were too many. How many may come at once stays as it is.
+func hurry() []string {
+	return []string{"--poll-interval=" + poll.String(), "--circuit-breaker-refill-rate=12", "--circuit-breaker-cooldown=25s"}
+}
+
 // environment is what a DeploymentRuntimeConfig would set.
 func environment() map[string]func(netip.Addr) []string {
 	return map[string]func(netip.Addr) []string{
