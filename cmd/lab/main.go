@@ -108,12 +108,8 @@ func runDemo(ctx context.Context, o lab.Options, subnet string, only []string, k
 	return err
 }
 
-const (
-	// benchScale divides the waits of simulated machines in a bench, as in the demo.
-	benchScale = 40
-	// benchSubnet is where the machines of a bench are, from .11 on and beyond its last byte.
-	benchSubnet = "127.10.0.0/16"
-)
+// benchScale divides the waits of simulated machines in a bench, as in the demo.
+const benchScale = 40
 
 func runBench(ctx context.Context, sizes string, o bench.Options) (err error) {
 	for text := range strings.SplitSeq(sizes, ",") {
@@ -131,7 +127,7 @@ func runBench(ctx context.Context, sizes string, o bench.Options) (err error) {
 		return fmt.Errorf("cannot find my own directory: %w", err)
 	}
 	l, err := lab.Start(ctx, lab.Options{
-		Root: ".", Bin: filepath.Dir(self), Machines: o.Machines(), Subnet: netip.MustParsePrefix(benchSubnet), Scale: o.Scale,
+		Root: ".", Bin: filepath.Dir(self), Machines: o.Machines(), Subnet: netip.MustParsePrefix(bench.Subnet), Scale: o.Scale,
 		Light: true, Poll: bench.Poll, Out: os.Stdout,
 	})
 	if err != nil {

@@ -14,7 +14,11 @@ import (
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 )
 
+// Subnet is where the machines of a bench are, from .11 on and beyond its last byte; .10 is the endpoint.
+const Subnet = "127.20.0.0/16"
+
 const (
+	endpoint    = "https://127.20.0.10:6443"
 	namespace   = "default"
 	clusterName = "bench"
 
@@ -31,7 +35,7 @@ func (b *bench) found(ctx context.Context) error {
 	site.Spec.Credentials.Source = xpv2.CredentialsSourceNone
 	c := &v1alpha1.TalosCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterName}}
 	p := &c.Spec.ForProvider
-	p.Endpoint = "https://127.10.0.10:6443"
+	p.Endpoint = endpoint
 	p.ControlPlane.Count = controlPlanes
 	p.Versions.Talos, p.Versions.Kubernetes = "v1.13.9", "v1.35.4"
 	c.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: clusterName + "-connection"}
