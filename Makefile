@@ -28,6 +28,7 @@ help: ## Show this help
 
 .PHONY: demo
 demo: build ## Show the main job on embedded parts, each promise a check; SHORT=1 its main road only, KEEP=1 leaves it running
+	@$(if $(SHORT)$(KEEP)$(DEMO_FLAGS),,bin/lab e2e --short)
 	@bin/lab demo $(if $(SHORT),--short) $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
 .PHONY: e2e

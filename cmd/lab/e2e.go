@@ -16,7 +16,7 @@ import (
 const e2eScale = 40
 
 // runE2E uses the addresses of the examples, as the demo does.
-func runE2E(ctx context.Context) (err error) {
+func runE2E(ctx context.Context, short bool) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find my own directory: %w", err)
@@ -29,7 +29,7 @@ func runE2E(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Stop()) }()
-	err = e2e.Run(ctx, l, os.Stdout)
+	err = e2e.Run(ctx, l, e2e.Options{Short: short, Out: os.Stdout})
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}

@@ -41,6 +41,7 @@ func run(args []string) error {
 	short := demo.Flag("short", "Show the main road only: up, refusals, one replacement, down.").Bool()
 	only := demo.Flag("only", "Show this chapter only, besides up and down: "+strings.Join(story.Chapters(), ", ")+". May be repeated.").Enums(story.Chapters()...)
 	end := app.Command("e2e", "Install the packages on real Crossplane and check what a user of claims sees. Run it from the root of the source tree.")
+	road := end.Flag("short", "Tell the main road only: installed, claimed, one replacement, down.").Bool()
 	measure := app.Command("bench", "Measure what the provider costs, and print tables. Run it from the root of the source tree.")
 	sizes := measure.Flag("sizes", "Numbers of machines to measure at, separated by commas.").Default("10,100,500").String()
 	settle := measure.Flag("settle", "How long nothing is measured after the last machine became ready.").Default("2m").Duration()
@@ -61,7 +62,7 @@ func run(args []string) error {
 	case build.FullCommand():
 		return buildTools(ctx)
 	case end.FullCommand():
-		return runE2E(ctx)
+		return runE2E(ctx, *road)
 	case measure.FullCommand():
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():

@@ -42,10 +42,18 @@ type E2E struct {
 	secrets story.Secrets
 }
 
+// Options of a story.
+type Options struct {
+	// Short tells the main road only.
+	Short bool
+	// Out gets what is told.
+	Out io.Writer
+}
+
 // Run tells the story on a lab that was started bare, and returns an error unless every check held. What follows a check that
 // does not hold is not shown, since it builds on it. The logs of a story that failed are kept, without the secrets of its clusters as far as they can be
 // known.
-func Run(ctx context.Context, l *lab.Lab, out io.Writer) (err error) {
+func Run(ctx context.Context, l *lab.Lab, o Options) (err error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("cannot make a scheme: %w", err)
@@ -54,16 +62,16 @@ func Run(ctx context.Context, l *lab.Lab, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
-	story.Sayf(out, "starting Crossplane (core, RBAC manager, registry)\n")
+	story.Sayf(o.Out, "starting Crossplane (core, RBAC manager, registry)\n")
 	c, err := crossplane.Start(ctx, crossplane.Options{
-		Config: l.Config(), Dir: filepath.Join(l.Dir, "crossplane"), Args: hurry(), Environment: environment(), Out: out,
+		Config: l.Config(), Dir: filepath.Join(l.Dir, "crossplane"), Args: hurry(), Environment: environment(), Out: o.Out,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	e := &E2E{lab: l, crossplane: c, out: out, kube: kube, secrets: story.Secrets{}}
-	err = story.Tell(ctx, "e2e", e.story(), out)
+	e := &E2E{lab: l, crossplane: c, out: o.Out, kube: kube, secrets: story.Secrets{}}
+	err = story.Tell(ctx, "e2e", e.checks(o.Short), o.Out)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
