@@ -24,7 +24,7 @@ const etcdClientPort = 2379
 type kubernetes interface {
 	SetEtcd(endpoints []netip.AddrPort)
 	SetNode(n workload.Node)
-	RemoveNode(name string)
+	RemoveNode(uuid string)
 	NodeReady(name string) (ready, known bool)
 	Kubeconfig() []byte
 	Close()
@@ -174,6 +174,20 @@ func (s *system) startKubelet() {
 	s.updateKubelet()
 }
 
+// renameKubelet starts a running kubelet anew under the machine's hostname once that is another one, as Talos does.
+func (s *system) renameKubelet() {
+	name := s.hostname()
+	s.mu.Lock()
+	renamed := s.kubeNode != "" && s.kubeNode != name
+	if renamed {
+		s.kubeNode = name
+	}
+	s.mu.Unlock()
+	if renamed {
+		s.updateKubelet()
+	}
+}
+
 // updateKubelet passes on what the configuration says of the node, once the kubelet runs.
 func (s *system) updateKubelet() {
 	cfg := s.activeConfig()
@@ -218,7 +232,7 @@ func (s *system) stopKubelet() {
 	kube := c.kube
 	c.mu.Unlock()
 	if kube != nil {
-		kube.RemoveNode(name)
+		kube.RemoveNode(s.m.spec.UUID)
 	}
 }
 

@@ -54,6 +54,7 @@ func (s *system) publishNode() {
 	if !s.configured() {
 		return
 	}
+	s.renameKubelet()
 	name := s.hostname()
 	modify(s, k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID), func(r *k8s.Nodename) { r.TypedSpec().Nodename = name })
 	nodes := []resource.ID{}

@@ -69,7 +69,7 @@ type Cluster struct {
 	done   chan struct{}
 
 	mu      sync.Mutex
-	nodes   map[string]kubelet // running ones, by node name
+	nodes   map[string]kubelet // running ones, by the UUID of the machine: two machines may have one name
 	etcd    bool               // at least one endpoint is known
 	lost    context.CancelFunc // ends the session when etcd is lost; nil if there is none
 	session *session           // nil while the API is down
@@ -154,24 +154,25 @@ func (c *Cluster) SetEtcd(endpoints []netip.AddrPort) {
 	}
 }
 
-// SetNode says that a machine's kubelet runs, or what has changed about it. A new BootID, or a name that was removed before,
-// is a start: the kubelet then registers its Node. A running kubelet does not bring a deleted Node back.
+// SetNode says that a machine's kubelet runs, or what has changed about it. A new BootID or name, or a machine that was
+// removed before, is a start: the kubelet then registers its Node. A running kubelet does not bring a deleted Node back. Two
+// of one name write to one Node in turns.
 func (c *Cluster) SetNode(n Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, running := c.nodes[n.Name]
-	c.nodes[n.Name] = kubelet{node: n, registered: running && k.node.BootID == n.BootID && k.registered}
+	k, running := c.nodes[n.UUID]
+	c.nodes[n.UUID] = kubelet{node: n, registered: running && k.node.BootID == n.BootID && k.node.Name == n.Name && k.registered}
 	if c.session != nil {
 		c.session.poke(n.Name)
 	}
 }
 
-// RemoveNode says that a machine's kubelet has stopped. Its Node object stays and becomes NotReady, its pods are no longer
+// RemoveNode says that the kubelet of the machine with a UUID has stopped. Its Node object stays and becomes NotReady, its pods are no longer
 // looked after.
-func (c *Cluster) RemoveNode(name string) {
+func (c *Cluster) RemoveNode(uuid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.nodes, name)
+	delete(c.nodes, uuid)
 }
 
 // NodeReady says whether the Node is Ready. It is not known while the API is down and when there is no such Node.
@@ -212,24 +213,28 @@ func (c *Cluster) Close() {
 func (c *Cluster) kubelets() []kubelet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.nodes), func(a, b kubelet) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	return slices.SortedFunc(maps.Values(c.nodes), func(a, b kubelet) int {
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.node.UUID, b.node.UUID))
+	})
 }
 
-// kubelet is the one that runs on a node.
-func (c *Cluster) kubelet(node string) (k kubelet, running bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k, running = c.nodes[node]
-	return k, running
+// kubelet is the one that runs on a node; of several, always the same one.
+func (c *Cluster) kubelet(node string) (kubelet, bool) {
+	all := c.kubelets()
+	i := slices.IndexFunc(all, func(k kubelet) bool { return k.node.Name == node })
+	if i < 0 {
+		return kubelet{}, false
+	}
+	return all[i], true
 }
 
 // markRegistered records that this start of a kubelet has registered its Node.
 func (c *Cluster) markRegistered(n Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, running := c.nodes[n.Name]; running && k.node.BootID == n.BootID {
+	if k, running := c.nodes[n.UUID]; running && k.node.BootID == n.BootID && k.node.Name == n.Name {
 		k.registered = true
-		c.nodes[n.Name] = k
+		c.nodes[n.UUID] = k
 	}
 }
 

@@ -152,6 +152,7 @@ func TestLifeOfACluster(t *testing.T) {
 		{"RebootRestartsPods", rebootRestartsPods},
 		{"SilentNodeBecomesNotReady", silentNodeBecomesNotReady},
 		{"DeletedNodeStaysDeleted", deletedNodeStaysDeleted},
+		{"TwoOfOneName", twoOfOneName},
 		{"OtherMemberSameAPIServer", otherMemberSameAPIServer},
 		{"NoEtcdNoAPI", noEtcdNoAPI},
 		{"CrashedAPIServerComesBack", crashedAPIServerComesBack},
@@ -302,7 +303,7 @@ func rebootRestartsPods(t *testing.T, w *world) {
 }
 
 func silentNodeBecomesNotReady(t *testing.T, w *world) {
-	w.RemoveNode("worker-1")
+	w.RemoveNode(machine("worker-1", 2, false).UUID)
 	within(t, "worker-1 is NotReady", func() bool { ready, known := w.NodeReady("worker-1"); return known && !ready })
 	if ready, known := w.NodeReady("worker-2"); !ready || !known {
 		t.Error("worker-2 is NotReady too")
@@ -336,6 +337,29 @@ func deletedNodeStaysDeleted(t *testing.T, w *world) {
 	n.BootID = "second"
 	w.SetNode(n)
 	w.ready(t, n.Name)
+}
+
+// twoOfOneName has the kubelets of two machines write to one Node in turns, until one of them is given another name.
+func twoOfOneName(t *testing.T, w *world) {
+	own, twin := machine("worker-0", 4, false), machine("worker-0", 5, false)
+	own.BootID = "second"
+	uuid := func() string {
+		node, ok := w.Node(own.Name)
+		if !ok {
+			return ""
+		}
+		return node.Status.NodeInfo.SystemUUID
+	}
+	w.SetNode(twin)
+	for _, n := range []Node{twin, own, twin} {
+		within(t, "the Node tells the UUID of "+n.UUID, func() bool { return uuid() == n.UUID })
+	}
+	twin.Name = "worker-3"
+	w.SetNode(twin)
+	w.ready(t, twin.Name)
+	within(t, "the Node has one owner again", func() bool { return uuid() == own.UUID })
+	w.RemoveNode(twin.UUID)
+	w.RemoveNode(own.UUID)
 }
 
 func otherMemberSameAPIServer(t *testing.T, w *world) {
