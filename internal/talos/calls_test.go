@@ -15,6 +15,7 @@ import (
 	configpb "github.com/siderolabs/talos/pkg/machinery/api/resource/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -36,6 +37,9 @@ func running(t *testing.T) (*machine, *Client) {
 	sys := hardware.NewSystemInformation(hardware.SystemInformationID)
 	sys.TypedSpec().UUID = "4C4C4544-0042-3510-8052-B4C04F4D3132"
 	m.create(t, sys)
+	name := k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID)
+	name.TypedSpec().Nodename = "host-1"
+	m.create(t, name)
 	st := runtime.NewMachineStatus()
 	st.TypedSpec().Stage = runtime.MachineStageBooting
 	st.TypedSpec().Status.UnmetConditions = []runtime.UnmetCondition{{Name: "services", Reason: "etcd not running"}}
@@ -127,6 +131,7 @@ func TestReads(t *testing.T) {
 		"Status":      {func(ctx context.Context) (any, error) { return c.Status(ctx) }, Status{Stage: "booting", Unmet: []string{"services: etcd not running"}}},
 		"Version":     {func(ctx context.Context) (any, error) { return c.Version(ctx) }, "v1.13.9"},
 		"BootID":      {func(ctx context.Context) (any, error) { return c.BootID(ctx) }, "0a1b2c3d-0000-4000-8000-000000000001"},
+		"Nodename":    {func(ctx context.Context) (any, error) { return c.Nodename(ctx) }, "host-1"},
 		"Config":      {func(ctx context.Context) (any, error) { return c.Config(ctx) }, Config{Active: []byte(newerConfig), Persistent: []byte("staged")}},
 		"Schematic":   {func(ctx context.Context) (any, error) { return c.Schematic(ctx) }, "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"},
 		"EtcdService": {func(ctx context.Context) (any, error) { return c.EtcdService(ctx) }, "Preparing"},
@@ -263,6 +268,7 @@ func TestEmptyAnswers(t *testing.T) {
 		"Status":      {second(c.Status(t.Context())), NotFound},
 		"Version":     {second(c.Version(t.Context())), Other},
 		"BootID":      {second(c.BootID(t.Context())), Other},
+		"Nodename":    {second(c.Nodename(t.Context())), NotFound},
 		"EtcdService": {second(c.EtcdService(t.Context())), NotFound},
 		"EtcdStatus":  {second(c.EtcdStatus(t.Context())), Other},
 		"EtcdMembers": {second(c.EtcdMembers(t.Context())), Other},
@@ -275,6 +281,10 @@ func TestEmptyAnswers(t *testing.T) {
 	m.create(t, hardware.NewSystemInformation(hardware.SystemInformationID))
 	if err := second(c.System(t.Context())); ClassOf(err) != NotFound {
 		t.Errorf("a machine without a UUID: class: got %v, want %v", ClassOf(err), NotFound)
+	}
+	m.create(t, k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID))
+	if err := second(c.Nodename(t.Context())); ClassOf(err) != NotFound {
+		t.Errorf("a machine without a Node name: class: got %v, want %v", ClassOf(err), NotFound)
 	}
 	m.read = []string{strings.Repeat("x", maxBootID+1)}
 	if err := second(c.BootID(t.Context())); ClassOf(err) != Other {

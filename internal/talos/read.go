@@ -14,6 +14,7 @@ import (
 	configpb "github.com/siderolabs/talos/pkg/machinery/api/resource/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -76,6 +77,22 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		out = Status{Stage: spec.Stage.String(), Ready: spec.Status.Ready}
 		for _, u := range spec.Status.UnmetConditions {
 			out.Unmet = append(out.Unmet, u.Name+": "+u.Reason)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Nodename reads the name under which the machine's kubelet runs. A machine that has none yet answers with the class NotFound.
+func (c *Client) Nodename(ctx context.Context) (string, error) {
+	var out string
+	err := c.read(ctx, "read the name of the Node", func(ctx context.Context, n *conn) error {
+		r, err := get[*k8s.Nodename](ctx, n, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID)
+		if err != nil {
+			return err
+		}
+		if out = r.TypedSpec().Nodename; out == "" {
+			return answer(NotFound, "the machine has no Node name yet")
 		}
 		return nil
 	})
