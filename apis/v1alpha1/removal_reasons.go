@@ -56,7 +56,8 @@ const (
 	ReasonMachineUnreachable xpv2.ConditionReason = "MachineUnreachable"
 	// ReasonDiskNotWiped means that the machine is gone from etcd and Kubernetes, but could not be wiped.
 	ReasonDiskNotWiped xpv2.ConditionReason = "DiskNotWiped"
-	// ReasonNodeUnknown means that the Kubernetes API of the cluster does not tell about the machine's Node.
+	// ReasonNodeUnknown means that nobody can tell which Node is the machine's: the Kubernetes API of the cluster does not
+	// answer, or another machine has the same hostname, or Nodes are left over.
 	ReasonNodeUnknown xpv2.ConditionReason = "NodeUnknown"
 	// ReasonAwaitingWorkers means that a teardown takes the workers first.
 	ReasonAwaitingWorkers xpv2.ConditionReason = "AwaitingWorkers"

@@ -21,27 +21,27 @@ func TestEtcdThatIsDownIsNotAsked(t *testing.T) {
 		"Preparing": {
 			stage: "booting", service: "Preparing",
 			look:   []string{"BootID", "Config", "EtcdService", "Schematic", "Status", "System", "Version"},
-			survey: []string{"BootID", "EtcdService", "Status", "System", "Version"},
+			survey: []string{"BootID", "EtcdService", "Nodename", "Status", "System", "Version"},
 		},
 		"Finished": {
 			stage: "running", service: "Finished",
 			look:   []string{"BootID", "Config", "EtcdStatus", "Schematic", "Status", "System", "Version"}, // Who has left is not observed.
-			survey: []string{"BootID", "EtcdService", "Status", "System", "Version"},
+			survey: []string{"BootID", "EtcdService", "Nodename", "Status", "System", "Version"},
 		},
 		"Failed": {
 			stage: "booting", service: "Failed",
 			look:   []string{"BootID", "Config", "EtcdService", "EtcdStatus", "Schematic", "Status", "System", "Version"},
-			survey: []string{"BootID", "EtcdAlarms", "EtcdMembers", "EtcdService", "EtcdStatus", "Status", "System", "Version"},
+			survey: []string{"BootID", "EtcdAlarms", "EtcdMembers", "EtcdService", "EtcdStatus", "Nodename", "Status", "System", "Version"},
 		},
 		"Unknown": {
 			stage: "booting", fail: map[string]error{"EtcdService": failed(talos.NotReady)},
 			look:   []string{"BootID", "Config", "EtcdService", "EtcdStatus", "Schematic", "Status", "System", "Version"},
-			survey: []string{"BootID", "EtcdAlarms", "EtcdMembers", "EtcdService", "EtcdStatus", "Status", "System", "Version"},
+			survey: []string{"BootID", "EtcdAlarms", "EtcdMembers", "EtcdService", "EtcdStatus", "Nodename", "Status", "System", "Version"},
 		},
 		"StageUnknown": {
 			service: "Preparing", fail: map[string]error{"Status": failed(talos.NotReady)},
 			look:   nil, // Not even an observation.
-			survey: []string{"BootID", "EtcdService", "Status", "System", "Version"},
+			survey: []string{"BootID", "EtcdService", "Nodename", "Status", "System", "Version"},
 		},
 	}
 	for name, tc := range cases {

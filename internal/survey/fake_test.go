@@ -23,7 +23,7 @@ import (
 
 // A fakeMachine answers what the test tells it to. What is missing is not answered: it is unreachable.
 type fakeMachine struct {
-	uuid, bootID, version, schematic, service string
+	uuid, bootID, nodename, version, schematic, service string
 
 	stage   string
 	etcd    *talos.EtcdStatus
@@ -76,7 +76,11 @@ func (m *fakeMachine) Status(context.Context) (talos.Status, error) {
 	return talos.Status{Stage: s, Ready: s == "running"}, err
 }
 func (m *fakeMachine) Version(context.Context) (string, error) { return say(m, "Version", m.version) }
-func (m *fakeMachine) BootID(context.Context) (string, error)  { return say(m, "BootID", m.bootID) }
+func (m *fakeMachine) Nodename(context.Context) (string, error) {
+	return say(m, "Nodename", m.nodename)
+}
+
+func (m *fakeMachine) BootID(context.Context) (string, error) { return say(m, "BootID", m.bootID) }
 func (m *fakeMachine) Config(context.Context) (talos.Config, error) {
 	return m.config, m.asked("Config")
 }

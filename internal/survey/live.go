@@ -133,6 +133,7 @@ func lookConfigured(ctx context.Context, id identity, role facts.Role) sight {
 	question(&g, &status, func() (talos.Status, error) { return id.door.Status(ctx) })
 	question(&g, &live.BootID, func() (string, error) { return id.door.BootID(ctx) })
 	question(&g, &live.TalosVersion, func() (string, error) { return id.door.Version(ctx) })
+	question(&g, &live.Nodename, func() (string, error) { return id.door.Nodename(ctx) })
 	if role == facts.ControlPlane {
 		g.Go(func() error { live.EtcdService = lookEtcd(ctx, id.door, &s); return nil })
 	}

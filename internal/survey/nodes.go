@@ -46,61 +46,67 @@ func (o *objects) matchNodes(ctx context.Context, r nodeReader, target facts.Mac
 	ctx, cancel := context.WithTimeout(ctx, nodeBudget)
 	defer cancel()
 	for i := range o.machines {
+		o.machines[i].Node = r.nodeOf(&o.machines[i], o.declared[i].Status.AtProvider.NodeName)
+	}
+	o.matchNodenames()
+	for i := range o.machines {
 		m := &o.machines[i]
-		m.Node = r.nodeOf(*m, o.declared[i].Status.AtProvider.NodeName)
-		if node, _ := m.Node.Get(); node.Exists {
-			if other := o.alsoNode(i, node.Name); other != "" {
-				m.Node = facts.Unknown[facts.Node](fmt.Sprintf("Node %s is now of this machine by its UUID and was that of %s: two machines have one hostname. Give one of them another", node.Name, other))
-			}
-		}
 		if node, ok := m.Node.Get(); ok && node.Exists && m.ID == target {
 			m.Node = r.withLoad(ctx, node)
 		}
 	}
 }
 
-// alsoNode names another machine that runs and whose Node had this name when it was last seen, or returns nothing. The
-// kubelets of two machines of one hostname write to one Node in turns: to drain or delete it for the one would hit the other.
-func (o *objects) alsoNode(i int, node string) string {
-	for k, other := range o.machines {
-		live, answers := other.Live.Get()
-		if k != i && !other.Removed && answers && live.Mode == facts.Configured && o.declared[k].Status.AtProvider.NodeName == node {
-			return other.Name
-		}
-	}
-	return ""
-}
-
 // nodeOf finds the Node of a machine: the one whose kubelet saw the same SMBIOS UUID. A hostname proves nothing, so a name
-// counts only if the Node tells no UUID (its kubelet never reported) and its name was recorded when it did.
-func (r nodeReader) nodeOf(m facts.Machine, recorded string) facts.Known[facts.Node] {
+// counts only if the Node tells no UUID (its kubelet never reported) and its name was recorded when it did. Which name the
+// machine itself tells counts against what is found: the Node may be another one's by now.
+func (r nodeReader) nodeOf(m *facts.Machine, recorded string) facts.Known[facts.Node] {
+	live, _ := m.Live.Get()
+	own, told := live.Nodename.Get()
+	m.Nodename, m.SameNodename, m.LeftoverNodes = recorded, nil, nil
+	if told {
+		m.Nodename = own
+	}
 	if r.why != "" {
 		return facts.Unknown[facts.Node](r.why)
 	}
-	uuid := m.UUID
-	if live, ok := m.Live.Get(); ok && uuid == "" {
-		uuid = live.UUID
-	}
-	var found []*corev1.Node
-	var names []string
-	for i := range r.nodes {
-		n := &r.nodes[i]
-		seen := strings.ToLower(n.Status.NodeInfo.SystemUUID)
-		if (seen != "" && seen == uuid) || (seen == "" && recorded != "" && n.GetName() == recorded) {
-			found = append(found, n)
-			names = append(names, n.GetName())
-		}
-	}
+	uuid := uuidOf(*m)
+	found := r.find(func(n *corev1.Node, seen string) bool {
+		return (seen != "" && seen == uuid) || (seen == "" && recorded != "" && n.GetName() == recorded)
+	})
+	namesake := told && slices.ContainsFunc(r.nodes, func(n corev1.Node) bool { return n.GetName() == own })
 	switch {
 	case len(found) > 1:
-		slices.Sort(names)
-		return facts.Unknown[facts.Node](fmt.Sprintf("the Nodes %s are all of this machine by its UUID; delete those that are left over", strings.Join(names, ", ")))
+		for _, n := range found {
+			m.LeftoverNodes = append(m.LeftoverNodes, n.GetName())
+		}
+		slices.Sort(m.LeftoverNodes)
+		return facts.Unknown[facts.Node](fmt.Sprintf("the Nodes %s are all of this machine by its UUID", strings.Join(m.LeftoverNodes, ", ")))
+	case len(found) == 1 && told && found[0].GetName() != own:
+		m.LeftoverNodes = []string{found[0].GetName()}
+		return facts.Unknown[facts.Node](fmt.Sprintf("Node %s is of this machine by its UUID, and its kubelet runs under the name %s by now", found[0].GetName(), own))
 	case len(found) == 1:
+		m.Nodename = found[0].GetName()
 		return facts.Of(nodeFacts(found[0], m.ID))
 	case uuid == "":
 		return facts.Unknown[facts.Node]("the machine's UUID is not known, so its Node cannot be found")
+	case namesake:
+		// The kubelet that runs under this name has not written to the Node yet, or another one did after it.
+		m.LeftoverNodes = []string{own}
+		return facts.Unknown[facts.Node](fmt.Sprintf("Node %s has its name and the UUID of another machine", own))
 	}
 	return facts.Of(facts.Node{})
+}
+
+// find returns the Nodes that fit, by themselves and by the SMBIOS UUID that their kubelets saw.
+func (r nodeReader) find(fits func(n *corev1.Node, seen string) bool) []*corev1.Node {
+	var found []*corev1.Node
+	for i := range r.nodes {
+		if n := &r.nodes[i]; fits(n, strings.ToLower(n.Status.NodeInfo.SystemUUID)) {
+			found = append(found, n)
+		}
+	}
+	return found
 }
 
 func nodeFacts(n *corev1.Node, id facts.MachineID) facts.Node {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -119,36 +120,83 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestNodeOfTwo has the kubelets of two machines of one hostname write to one Node.
-func TestNodeOfTwo(t *testing.T) {
-	was := func(m *v1alpha1.TalosMachine) { m.Status.AtProvider.NodeName = "k-1" }
+// TestNodesOfOneName has the kubelets of two machines of one hostname write to one Node, and others be renamed.
+func TestNodesOfOneName(t *testing.T) {
+	was := func(name string) func(*v1alpha1.TalosMachine) {
+		return func(m *v1alpha1.TalosMachine) { m.Status.AtProvider.NodeName = name }
+	}
+	const twins = `its hostname "k-1" is also that of cp-2`
 	cases := map[string]struct {
 		reason string
-		other  *v1alpha1.TalosMachine
-		silent bool
-		known  bool
+		cp2    []func(*v1alpha1.TalosMachine)
+		// names under which the kubelets of cp-1 and cp-2 run, as they tell; empty if they do not tell
+		names  [2]string
+		silent string
+		nodes  map[string]string // UUID by name
+		// why cp-1's Node is not known; empty if it is.
+		why  string
+		same []string
+		left []string
 	}{
-		"BothRun":    {reason: "A drain for the one would hit the other.", other: machineObject("cp-2", was)},
-		"OtherName":  {reason: "Another machine has its own Node.", other: machineObject("cp-2"), known: true},
-		"OtherGone":  {reason: "A machine whose removal is completed has left its hostname.", other: machineObject("cp-2", was, removed), known: true},
-		"OtherQuiet": {reason: "A dead machine's replacement may have its hostname.", other: machineObject("cp-2", was), silent: true, known: true},
+		"OursNow":      {reason: "A drain for the one would hit the other.", names: [2]string{"k-1", "k-1"}, nodes: map[string]string{"k-1": "uuid-cp-1"}, why: twins, same: []string{"cp-2"}},
+		"TheirsNow":    {reason: "That no Node is found is only because the other one wrote last.", names: [2]string{"k-1", "k-1"}, nodes: map[string]string{"k-1": "uuid-cp-2"}, why: twins, same: []string{"cp-2"}},
+		"NoNode":       {reason: "The next one to register is either of them.", names: [2]string{"k-1", "k-1"}, why: twins, same: []string{"cp-2"}},
+		"Recorded":     {reason: "One that does not tell its name has the one that it was last seen with.", cp2: []func(*v1alpha1.TalosMachine){was("k-1")}, nodes: map[string]string{"k-1": "uuid-cp-1"}, why: twins, same: []string{"cp-2"}},
+		"OtherName":    {reason: "Another machine has its own Node.", names: [2]string{"k-1", "k-2"}, nodes: map[string]string{"k-1": "uuid-cp-1", "k-2": "uuid-cp-2"}},
+		"OtherRenamed": {reason: "What the other one tells counts, and not what it was called.", cp2: []func(*v1alpha1.TalosMachine){was("k-1")}, names: [2]string{"k-1", "k-2"}, nodes: map[string]string{"k-1": "uuid-cp-1"}},
+		"OtherGone":    {reason: "A machine whose removal is completed has left its hostname.", cp2: []func(*v1alpha1.TalosMachine){was("k-1"), removed}, names: [2]string{"k-1", "k-1"}, nodes: map[string]string{"k-1": "uuid-cp-1"}},
+		"OtherQuiet":   {reason: "A dead machine's replacement may have its hostname.", cp2: []func(*v1alpha1.TalosMachine){was("k-1")}, names: [2]string{"k-1", ""}, silent: "addr-cp-2", nodes: map[string]string{"k-1": "uuid-cp-1"}},
+		"WeAreQuiet":   {reason: "A dead machine's Node is its replacement's by now.", names: [2]string{"", "k-1"}, silent: "addr-cp-1", nodes: map[string]string{"k-1": "uuid-cp-2"}},
+		"QuietButOurs": {reason: "It is not: to delete it would hit the replacement.", names: [2]string{"", "k-1"}, silent: "addr-cp-1", nodes: map[string]string{"k-1": "uuid-cp-1"}, why: twins, same: []string{"cp-2"}},
+		"Namesake":     {reason: "A Node of our name may become ours with the next heartbeat.", names: [2]string{"k-1", ""}, nodes: map[string]string{"k-1": "uuid-of-another"}, why: "has its name and the UUID of another machine", left: []string{"k-1"}},
+		"Renamed":      {reason: "The Node of a kubelet that was renamed is not the one that its pods are on.", names: [2]string{"new", ""}, nodes: map[string]string{"old": "uuid-cp-1"}, why: "its kubelet runs under the name new by now", left: []string{"old"}},
+		"LeftOver":     {reason: "Nor can anybody say whether one is to be left.", names: [2]string{"new", ""}, nodes: map[string]string{"old": "uuid-cp-1", "new": "uuid-cp-1"}, why: "the Nodes new, old are all of this machine by its UUID", left: []string{"new", "old"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := &fakeAccess{configured: threeMembers(), kube: kubefake.NewClientset(node("k-1", "uuid-cp-1"))}
-			if tc.silent {
-				delete(a.configured, "addr-cp-2")
+			a := &fakeAccess{configured: threeMembers()}
+			a.configured["addr-cp-1"].nodename, a.configured["addr-cp-2"].nodename = tc.names[0], tc.names[1]
+			delete(a.configured, tc.silent)
+			var nodes []kruntime.Object
+			for name, uuid := range tc.nodes {
+				nodes = append(nodes, node(name, uuid))
 			}
-			s, _ := surveyor(t, a, cluster(), machineObject("cp-1", was), tc.other)
+			a.kube = kubefake.NewClientset(nodes...)
+			s, _ := surveyor(t, a, cluster(), machineObject("cp-1"), machineObject("cp-2", tc.cp2...))
 			f, err := s.Cluster(t.Context(), home, "uid-cp-1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := f.Machines[0].Node
-			if got.IsKnown() != tc.known || (!tc.known && !strings.Contains(got.Why(), "that of cp-2: two machines have one hostname")) {
-				t.Errorf("\n%s\nknown is %t (%s), want %t", tc.reason, got.IsKnown(), got.Why(), tc.known)
+			got := f.Machines[0]
+			if got.Node.IsKnown() != (tc.why == "") || (tc.why != "" && !strings.Contains(got.Node.Why(), tc.why)) {
+				t.Errorf("\n%s\nknown is %t (%s), want to hear %q", tc.reason, got.Node.IsKnown(), got.Node.Why(), tc.why)
+			}
+			if diff := cmp.Diff([][]string{tc.same, tc.left}, [][]string{got.SameNodename, got.LeftoverNodes}); diff != "" {
+				t.Errorf("\n%s\nsame names, leftovers: -want +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// An overview does not ask workers. Whether one that has our hostname runs is what its object says.
+func TestOverviewOfOneName(t *testing.T) {
+	for _, reachable := range []bool{true, false} {
+		w := machineObject("w-1", worker, func(m *v1alpha1.TalosMachine) {
+			m.Status.AtProvider.NodeName = "k-1"
+			if reachable {
+				m.SetConditions(xpv2.Condition{Type: v1alpha1.TypeReachable, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonAnswering})
+			}
+		})
+		a := &fakeAccess{configured: threeMembers(), kube: kubefake.NewClientset(node("k-1", "uuid-cp-1"))}
+		a.configured["addr-cp-1"].nodename = "k-1"
+		s, _ := surveyor(t, a, cluster(), machineObject("cp-1"), w)
+		f, err := s.Overview(t.Context(), home, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Machines[0].Node.IsKnown(); got == reachable {
+			t.Errorf("with another machine of its name that answers (%t), its Node is known: %t", reachable, got)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type Machine interface {
 	Status(ctx context.Context) (talos.Status, error)
 	Version(ctx context.Context) (string, error)
 	BootID(ctx context.Context) (string, error)
+	Nodename(ctx context.Context) (string, error)
 	Config(ctx context.Context) (talos.Config, error)
 	Schematic(ctx context.Context) (string, error)
 	EtcdService(ctx context.Context) (string, error)

@@ -35,6 +35,9 @@ func controlPlanes() []client.Object {
 
 func TestClusterThatAnswers(t *testing.T) {
 	a := &fakeAccess{configured: threeMembers(), kube: kubefake.NewClientset(node("k-1", "UUID-CP-1"), node("k-2", "uuid-cp-2"))}
+	for i := 1; i <= 3; i++ {
+		a.configured[fmt.Sprintf("addr-cp-%d", i)].nodename = fmt.Sprintf("k-%d", i)
+	}
 	a.configured["addr-cp-2"].alarms = []talos.Alarm{{Member: 2, Name: "NOSPACE"}}
 	a.configured["addr-cp-3"].alarms = []talos.Alarm{{Member: 2, Name: "NOSPACE"}, {Member: 1, Name: "CORRUPT"}}
 	s, _ := surveyor(t, a, controlPlanes()...)
@@ -57,10 +60,10 @@ func TestClusterThatAnswers(t *testing.T) {
 			n = facts.Node{Exists: true, Name: fmt.Sprintf("k-%d", i+1), Ready: true, KubeletVersion: "v1.35.4", Addresses: []string{"192.0.2.1", fmt.Sprintf("k-%d", i+1)}}
 		}
 		want.Machines = append(want.Machines, facts.Machine{
-			ID: id, Name: name, Role: facts.ControlPlane, Address: "addr-" + name, Approved: true, UUID: "uuid-" + name,
+			ID: id, Name: name, Role: facts.ControlPlane, Address: "addr-" + name, Approved: true, UUID: "uuid-" + name, Nodename: fmt.Sprintf("k-%d", i+1),
 			Live: facts.Of(facts.Live{
 				Mode: facts.Configured, UUID: "uuid-" + name, BootID: facts.Of("boot-" + name), Stage: "running", Ready: true,
-				TalosVersion: facts.Of("v1.13.9"), EtcdService: facts.Of("Running"), Member: facts.Of(facts.MemberID(i + 1)),
+				TalosVersion: facts.Of("v1.13.9"), Nodename: facts.Of(fmt.Sprintf("k-%d", i+1)), EtcdService: facts.Of("Running"), Member: facts.Of(facts.MemberID(i + 1)),
 			}),
 			Node: facts.Of(n),
 		})
@@ -283,7 +286,7 @@ func TestWorkersAreNotAskedForEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"BootID", "Status", "System", "Version"}, w.questions()); diff != "" {
+	if diff := cmp.Diff([]string{"BootID", "Nodename", "Status", "System", "Version"}, w.questions()); diff != "" {
 		t.Errorf("questions: -want +got:\n%s", diff)
 	}
 	l, _ := f.Machines[0].Live.Get()

@@ -50,6 +50,8 @@ func (e *external) showFacts(mg *v1alpha1.TalosMachine, f facts.Cluster) {
 	}
 	if n, ok := m.Node.Get(); ok && n.Exists {
 		at.NodeName, at.Addresses = n.Name, n.Addresses
+	} else if len(m.SameNodename) > 0 {
+		at.NodeName = m.Nodename // It is how the others know that they share it, also when the machine is not asked.
 	}
 	if m.Role == facts.ControlPlane {
 		at.Etcd = etcdOf(m, f)
@@ -141,9 +143,10 @@ func with(f facts.Cluster, id facts.MachineID, change func(*facts.Machine)) fact
 }
 
 // markReady says whether the machine is a working member of its cluster. Talos's own readiness covers its services, its
-// static pods, its etcd and its Node.
+// static pods, its etcd and its Node; but a Node that another machine writes to as well looks right to both of them.
 func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster) {
 	live := o.Live
+	m, _ := f.Machine(idOf(mg))
 	switch {
 	case live.Stage == "booting" || live.Stage == "installing":
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage))
@@ -153,6 +156,8 @@ func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster)
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, "The machine waits for the cluster to be bootstrapped")
 	case !live.Ready:
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, "Talos says that the machine is not ready: "+strings.Join(o.Unmet, "; "))
+	case len(m.SameNodename) > 0:
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, deleteguard.NodeUnknown(m))
 	default:
 		mark(mg, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable, "")
 	}

@@ -52,6 +52,7 @@ type box struct {
 	w *world
 
 	name, address, uuid string
+	nodename            string // under which its kubelet runs
 	controlPlane        bool
 	boots               int
 	stage               string // as Talos names it
@@ -107,7 +108,7 @@ func (w *world) violatedf(format string, a ...any) {
 func (w *world) join(name string, controlPlane bool) *box {
 	n := len(w.boxes) + 1
 	b := &box{
-		w: w, name: name, address: fmt.Sprintf("192.0.2.%d", n), uuid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n),
+		w: w, name: name, nodename: name, address: fmt.Sprintf("192.0.2.%d", n), uuid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n),
 		controlPlane: controlPlane, stage: "running", active: []byte("config of " + name), persistent: []byte("config of " + name),
 	}
 	if controlPlane {
@@ -266,6 +267,10 @@ func (d door) Version(context.Context) (string, error) {
 
 func (d door) BootID(context.Context) (string, error) {
 	return ask(d, "BootID", func() (string, error) { return fmt.Sprintf("boot-%d", d.boots), nil })
+}
+
+func (d door) Nodename(context.Context) (string, error) {
+	return ask(d, "Nodename", func() (string, error) { return d.nodename, nil })
 }
 
 func (d door) Config(context.Context) (talos.Config, error) {

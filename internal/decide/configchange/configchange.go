@@ -56,7 +56,8 @@ const (
 	WaitingForReboot Reason = "WaitingForReboot"
 	// WaitingForMachine means that the machine is up and does not work yet as it did before.
 	WaitingForMachine Reason = "WaitingForMachine"
-	// NodeUnknown means that the Kubernetes API of the cluster does not tell about the machine's Node.
+	// NodeUnknown means that nobody can tell which Node is the machine's: the Kubernetes API of the cluster does not answer,
+	// or another machine has the same hostname, or Nodes are left over.
 	NodeUnknown Reason = "NodeUnknown"
 )
 
@@ -213,7 +214,7 @@ func (h change) leads() bool {
 }
 
 func (h change) nodeUnknown() Decision {
-	return h.wait(NodeUnknown, "The Node of %s is not known: %s. Bring the Kubernetes API of the cluster back; this goes on by itself then", h.m.Name, h.m.Node.Why())
+	return h.wait(NodeUnknown, "%s", deleteguard.NodeUnknown(h.m))
 }
 
 func (h change) act(s Step, format string, args ...any) Decision {

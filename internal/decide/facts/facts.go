@@ -67,6 +67,18 @@ type Machine struct {
 	// SameMachine names other TalosMachines, anywhere, with the same UUID or the same address. Both sides are blocked.
 	SameMachine []string
 
+	// Nodename is the name of the machine's Node: as the machine itself says, else as its Node is or was last called. Empty
+	// for one that is blank or never had a Node. It proves nothing of which machine a Node is.
+	Nodename string
+
+	// SameNodename names other machines of the cluster that run under the same Nodename: the kubelets of all of them write
+	// to one Node in turns, so that Node is unknown. All sides are blocked where a Node is to be touched.
+	SameNodename []string
+
+	// LeftoverNodes are Nodes that Kubernetes has for the machine beside the right one, in order: several of its UUID, or
+	// one of its name and another UUID. Node is unknown as long as there are any.
+	LeftoverNodes []string
+
 	// Holds are the holds on a removal, in the order of who holds.
 	Holds []Hold
 
@@ -127,6 +139,9 @@ type Live struct {
 	Ready bool
 	// TalosVersion that runs, with the leading v. Unknown in the maintenance mode of 1.12.
 	TalosVersion Known[string]
+	// Nodename is the name under which the machine's kubelet runs, the hostname as a rule. Unknown for blank machines and
+	// where it was not asked for.
+	Nodename Known[string]
 	// EtcdService is the state of the machine's etcd service, such as Preparing, Running, Finished or Failed.
 	// Unknown for workers and while it cannot be read.
 	EtcdService Known[string]

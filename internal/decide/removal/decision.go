@@ -65,7 +65,8 @@ const (
 	MachineUnreachable Reason = "MachineUnreachable"
 	// DiskNotWiped means that the machine does not answer and is gone from etcd and Kubernetes, but not wiped.
 	DiskNotWiped Reason = "DiskNotWiped"
-	// NodeUnknown means that the Kubernetes API of the cluster does not tell about the machine's Node.
+	// NodeUnknown means that nobody can tell which Node is the machine's: the Kubernetes API of the cluster does not answer,
+	// or another machine has the same hostname, or Nodes are left over.
 	NodeUnknown Reason = "NodeUnknown"
 	// AwaitingWorkers means that a teardown takes the workers first.
 	AwaitingWorkers Reason = "AwaitingWorkers"

@@ -142,10 +142,14 @@ func (r removal) begin() Decision {
 			return r.refuse(refusal)
 		}
 	}
-	if nothingToLose := r.blank() && r.absent(); r.unrecorded() && !nothingToLose {
+	node, known := r.m.Node.Get()
+	if !known && !r.blank() {
+		return r.nodeUnknown() // before anything is written down: a removal that has begun keeps the lock from others
+	}
+	if r.unrecorded() {
 		return r.writeDown()
 	}
-	if d := r.empty(); d != nil {
+	if d := r.empty(node); d != nil {
 		return d
 	}
 	if d := r.held(); d != nil {
@@ -167,7 +171,8 @@ func (r removal) writeDown() Decision {
 // unrecorded tells whether what comes next would lose what is not written down. A member with another ID than the one
 // written down has come back by itself: that is a new removal.
 func (r removal) unrecorded() bool {
-	return r.m.Record == nil || (r.m.Record.Reset && !r.absent()) || r.m.Record.Member != r.found.Member.ID
+	nothingToLose := r.blank() && r.absent()
+	return !nothingToLose && (r.m.Record == nil || (r.m.Record.Reset && !r.absent()) || r.m.Record.Member != r.found.Member.ID)
 }
 
 // record is what to write down now.
@@ -176,17 +181,11 @@ func (r removal) record(reset bool) facts.Record {
 	return facts.Record{UUID: cmp.Or(deleteguard.Pinned(r.m), strings.ToLower(r.live.UUID)), BootID: boot, Member: r.found.Member.ID, Reset: reset}
 }
 
-// empty takes everything off the machine's Node, or is nil if nothing is on it. What is not known is never empty; but a
-// machine that is blank, or dead to Kubernetes as well, runs nothing.
-func (r removal) empty() Decision {
-	if r.blank() {
-		return nil
-	}
-	node, known := r.m.Node.Get()
+// empty takes everything off the machine's Node, or is nil if nothing is on it: a machine that is blank, or dead to
+// Kubernetes as well, runs nothing.
+func (r removal) empty(node facts.Node) Decision {
 	switch {
-	case !known:
-		return r.nodeUnknown()
-	case !node.Exists, !r.answers && !node.Ready:
+	case r.blank(), !node.Exists, !r.answers && !node.Ready:
 		return nil
 	case !node.Cordoned:
 		return r.act(Cordon, "Cordoning Node %s", node.Name)
@@ -326,7 +325,7 @@ func (r removal) deleteNode(node facts.Node) Decision {
 }
 
 func (r removal) nodeUnknown() Decision {
-	return r.wait(NodeUnknown, "The Node of %s is not known: %s. Bring the Kubernetes API of the cluster back; this goes on by itself then", r.m.Name, r.m.Node.Why())
+	return r.wait(NodeUnknown, "%s", deleteguard.NodeUnknown(r.m))
 }
 
 // unreachable is a machine that has a member, or may have, and does not answer.

@@ -167,11 +167,19 @@ func (a *actor) nodeWord(key, value string) bool {
 		a.node.Cordoned = true
 	case "node=ours":
 		a.node.Cordoned, a.node.Ours = true, true
+	case "node=leftover":
+		a.m.LeftoverNodes = []string{a.m.Name, a.m.Name + "-old"}
+		a.m.Node = facts.Unknown[facts.Node](fmt.Sprintf("the Nodes %s are all of this machine by its UUID", strings.Join(a.m.LeftoverNodes, ", ")))
+		return true
 	case "node=?":
 		a.m.Node = facts.Unknown[facts.Node]("the API server does not answer")
 		return true
 	default:
 		switch key {
+		case "twin":
+			a.m.Nodename, a.m.SameNodename = "host-1", strings.Split(value, ",")
+			a.m.Node = facts.Unknown[facts.Node](fmt.Sprintf("its hostname \"host-1\" is also that of %s", strings.Join(a.m.SameNodename, ", ")))
+			return true
 		case "pods":
 			a.node.Evictable = strings.Split(value, ",")
 		case "volumes":
