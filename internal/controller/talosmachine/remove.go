@@ -188,7 +188,11 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 func (e *external) remark(mg *v1alpha1.TalosMachine, step removal.Step, again bool, leaveFailed error) string {
 	switch {
 	case step == removal.Drain:
-		return e.marker.overdue(mg, step.String(), e.drainTimeout(mg))
+		late := e.marker.overdue(mg, step.String(), e.drainTimeout(mg))
+		if late == "" {
+			return ""
+		}
+		return late + ". See why these pods do not end; one whose containers are gone for good goes with kubectl delete pod --force"
 	case step == removal.LeaveEtcd && leaveFailed != nil:
 		return fmt.Sprintf(". The attempt before this one failed: %s. If that goes on, see the etcd service of %s and of the other control planes", leaveFailed, mg.GetName())
 	case step == removal.Reset && again:

@@ -238,7 +238,7 @@ func otherIsUnhealthy(g gate) *Refusal {
 	}
 	return refuse(OtherMemberUnhealthy,
 		repair(sick),
-		"%s is a healthy voter of etcd, and not known to be one: %s; %d of %d voters are up", g.m.Name, strings.Join(sick, ", "), len(g.up()), g.voters())
+		"%s is a healthy voter of etcd, and others are not known to be: %s; %d of %d voters are up", g.m.Name, strings.Join(sick, ", "), len(g.up()), g.voters())
 }
 
 // replacementIsMissing keeps a healthy voter while etcd itself would have fewer voters than control planes are declared: a

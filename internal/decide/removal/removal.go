@@ -337,7 +337,7 @@ func (r removal) unreachable() Decision {
 	case !r.irreversible():
 		without += "; or take Delete out of spec.managementPolicies to let the object go and leave the machine as it is"
 	}
-	return r.wait(MachineUnreachable, "%s does not answer (%s). Bring it back; or %s", r.m.Name, r.m.Live.Why(), without)
+	return r.wait(MachineUnreachable, "%s does not answer (%s). Bring it back, or correct spec.forProvider.address if it has moved; or %s", r.m.Name, r.m.Live.Why(), without)
 }
 
 // accept says how to give a disk up.
