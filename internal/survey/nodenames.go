@@ -38,6 +38,19 @@ func uuidOf(m facts.Machine) string {
 	return cmp.Or(m.UUID, live.UUID)
 }
 
+// markHostnames names, for each machine, the other approved ones of the cluster that are declared with its hostname. A machine
+// whose removal was completed has left it.
+func (o *objects) markHostnames() {
+	for i := range o.machines {
+		o.machines[i].SameHostname = nil
+		for k, other := range o.machines {
+			if k != i && other.Approved && !other.Removed && o.declared[k].Hostname() == o.declared[i].Hostname() {
+				o.machines[i].SameHostname = append(o.machines[i].SameHostname, other.Name)
+			}
+		}
+	}
+}
+
 // runs tells whether the kubelet of a machine may write to a Node: whether it has a configuration and answers, now if it
 // was asked now, else when it last was. A dead machine's replacement may have its hostname.
 func (o *objects) runs(i int) bool {

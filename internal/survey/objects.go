@@ -103,6 +103,7 @@ func (s *Surveyor) objectsBy(ctx context.Context, r client.Reader, name types.Na
 // facts puts together what is known so far.
 func (o *objects) facts() facts.Cluster {
 	o.markDuplicates()
+	o.markHostnames()
 	f := facts.Cluster{
 		Name:     o.name.Name,
 		TakenAt:  o.takenAt,

@@ -160,6 +160,13 @@ func TestNothingIsSent(t *testing.T) {
 			},
 			on: v1alpha1.TypeReachable, want: v1alpha1.ReasonDuplicateUUID,
 		},
+		"SameHostname": {
+			reason: "A machine that joins under the hostname of another takes its Node, and its place in etcd.",
+			change: func(b *bench, _ *box) {
+				b.change("w-1", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Hostname = "cp-1" })
+			},
+			on: xpv2.TypeReady, want: xpv2.ReasonUnavailable,
+		},
 		"Foreign": {
 			reason: "A machine of another cluster answers.",
 			change: func(_ *bench, x *box) { x.foreign, x.active = true, []byte("theirs") },
@@ -251,6 +258,13 @@ func TestStaleCacheConfiguresNothing(t *testing.T) {
 			twin := b.get("w-1").DeepCopy()
 			twin.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "twin", UID: "twin"}
 			b.must(b.mgmt.Create(context.Background(), twin))
+		},
+		"Namesake": func(b *bench) {
+			other := b.get("w-1").DeepCopy()
+			other.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "w-2", UID: "w-2"}
+			other.Spec.ForProvider.Address, other.Spec.ForProvider.UUID, other.Spec.ForProvider.Hostname = "192.0.2.99", "", "w-1"
+			other.Status = v1alpha1.TalosMachineStatus{}
+			b.must(b.mgmt.Create(context.Background(), other))
 		},
 		"ClusterDeleted": func(b *bench) {
 			c := &v1alpha1.TalosCluster{}

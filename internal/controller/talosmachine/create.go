@@ -7,6 +7,8 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
@@ -70,5 +72,21 @@ func (e *external) mayConfigure(ctx context.Context, mg *v1alpha1.TalosMachine) 
 	if err != nil {
 		return errors.Wrap(err, "cannot read the machines of the cluster")
 	}
-	return singular(mg, f)
+	if err := singular(mg, f); err != nil {
+		return err
+	}
+	return namesake(mg, f)
+}
+
+// namesake returns an error if another machine of the cluster is declared with the same hostname: Talos takes a member of etcd
+// of its own name for its former self when it joins, and throws it out, which no guard would have let through.
+func namesake(mg *v1alpha1.TalosMachine, f facts.Cluster) error {
+	m, ok := f.Machine(idOf(mg))
+	if !ok || len(m.SameHostname) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("Hostname %q is declared for %s as well: the two would have one Node between them, and one that joins etcd would throw the other one out of it. "+
+		"The configuration of neither is changed. Set another spec.forProvider.hostname, or remove one of them first", mg.Hostname(), strings.Join(m.SameHostname, ", "))
+	mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, message)
+	return errors.New(message)
 }

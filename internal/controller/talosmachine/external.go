@@ -122,6 +122,9 @@ func (e *external) Update(ctx context.Context, mg *v1alpha1.TalosMachine) (manag
 	case e.tearingDown(mg):
 		return managed.ExternalUpdate{}, e.remove(ctx, mg)
 	}
+	if err := e.mayReconfigure(ctx, mg); err != nil {
+		return managed.ExternalUpdate{}, err
+	}
 	return managed.ExternalUpdate{}, e.reconfigure(ctx, mg)
 }
 

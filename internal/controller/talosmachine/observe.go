@@ -148,6 +148,9 @@ func (e *external) observeBlank(mg *v1alpha1.TalosMachine, f facts.Cluster) (man
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, message)
 		return managed.ExternalObservation{}, errors.New(message)
 	}
+	if err := namesake(mg, f); err != nil {
+		return managed.ExternalObservation{}, err
+	}
 	mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonCreating, "The machine waits for its configuration")
 	if e.cluster.GetDeletionTimestamp() != nil {
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonAwaitingCluster, "The TalosCluster is being deleted: nothing is sent to a blank machine")

@@ -59,6 +59,18 @@ func (e *external) reconfigure(ctx context.Context, mg *v1alpha1.TalosMachine) e
 	return e.rebootStep(ctx, mg, lock, f)
 }
 
+// mayReconfigure returns an error unless the machine may be given the hostname that is declared. What is begun is finished.
+func (e *external) mayReconfigure(ctx context.Context, mg *v1alpha1.TalosMachine) error {
+	if e.seen.ours {
+		return nil
+	}
+	f, err := e.survey.Objects(ctx, clusterOf(mg))
+	if err != nil {
+		return errors.Wrap(err, "cannot read the machines of the cluster")
+	}
+	return namesake(mg, f)
+}
+
 // rebootParked undoes what a reboot did before it lost its lock, if it may not go on while the number of control planes is
 // even: nobody else may be disturbed while this machine is cordoned, so the cure would never come.
 func (e *external) rebootParked(ctx context.Context, mg *v1alpha1.TalosMachine, te *disruption.TransitioningError) error {

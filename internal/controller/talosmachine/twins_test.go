@@ -62,3 +62,25 @@ func TestTwins(t *testing.T) {
 		t.Errorf("the Node of cp-2 went with its twin: %v", err)
 	}
 }
+
+// TestNamesakes has a machine that runs be declared with the hostname of another: nothing is changed on either until that is
+// corrected.
+func TestNamesakes(t *testing.T) {
+	b := newConfigured(t, four[:3], []string{"w-1"})
+	for _, other := range []string{"cp-1", "w-1"} {
+		b.change("w-1", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Hostname = other })
+		b.pass("w-1")
+		c, ready := b.condition("w-1", xpv2.TypeReady), other == "w-1"
+		if (c.Status == corev1.ConditionTrue) != ready || strings.Contains(c.Message, `Hostname "cp-1" is declared for cp-1 as well`) == ready {
+			t.Errorf("with hostname %s, Ready is %s: %q", other, c.Status, c.Message)
+		}
+		if sent := b.sent(); len(sent) > 0 {
+			t.Errorf("with hostname %s it was sent: %q", other, sent)
+		}
+	}
+	b.change("w-1", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Hostname = "w-9" })
+	b.pass("w-1")
+	if sent := b.sent(); len(sent) != 1 {
+		t.Errorf("a hostname that nobody has was sent: %q", sent)
+	}
+}

@@ -67,6 +67,9 @@ type Machine struct {
 	// SameMachine names other TalosMachines, anywhere, with the same UUID or the same address. Both sides are blocked.
 	SameMachine []string
 
+	// SameHostname names other approved machines of the cluster that are declared with the same hostname, in order.
+	SameHostname []string
+
 	// Nodename is the name of the machine's Node: as the machine itself says, else as its Node is or was last called. Empty
 	// for one that is blank or never had a Node. It proves nothing of which machine a Node is.
 	Nodename string
