@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 )
@@ -32,7 +33,7 @@ func viewOf(m facts.Machine, s sight) (facts.View, bool) {
 		Learner: st.Learner,
 		Leader:  facts.MemberID(st.Leader),
 		Term:    st.Term,
-		Healthy: facts.Of(st.Leader != 0 && len(st.Errors) == 0),
+		Healthy: facts.Of(st.Leader != 0 && !slices.ContainsFunc(st.Errors, isFailure)),
 		Members: facts.Unknown[[]facts.Member](s.members.Why()),
 	}
 	if list, ok := s.members.Get(); ok {
@@ -45,6 +46,10 @@ func viewOf(m facts.Machine, s sight) (facts.View, bool) {
 	}
 	return v, true
 }
+
+// isFailure tells an error of a member from an alarm: every member counts the alarms of all among its errors, as
+// "memberID:… alarm:…". What serves with an alarm has a leader; alarms are a fact of their own, which has a guard.
+func isFailure(text string) bool { return !strings.Contains(text, "alarm:") }
 
 // alarmsOf are the alarms that any member tells of, each once. They are known if one member told: etcd keeps them in its
 // own log, the same for all.

@@ -38,6 +38,9 @@ func TestClusterThatAnswers(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		a.configured[fmt.Sprintf("addr-cp-%d", i)].nodename = fmt.Sprintf("k-%d", i)
 	}
+	for _, m := range a.configured { // as etcd says it, and all members do
+		m.etcd.Errors = []string{"memberID:2 alarm:NOSPACE ", "memberID:1 alarm:CORRUPT "}
+	}
 	a.configured["addr-cp-2"].alarms = []talos.Alarm{{Member: 2, Name: "NOSPACE"}}
 	a.configured["addr-cp-3"].alarms = []talos.Alarm{{Member: 2, Name: "NOSPACE"}, {Member: 1, Name: "CORRUPT"}}
 	s, _ := surveyor(t, a, controlPlanes()...)
@@ -216,7 +219,8 @@ func unknown[T any](t *testing.T, what string, k facts.Known[T]) {
 	}
 }
 
-// Health is what a member reports of itself: it follows a leader and has no errors.
+// Health is what a member reports of itself: it follows a leader and has no errors but the alarms, which every member tells of
+// all: the alarm of one must not read as if nobody served.
 func TestHealth(t *testing.T) {
 	cases := map[string]struct {
 		status talos.EtcdStatus
@@ -225,7 +229,8 @@ func TestHealth(t *testing.T) {
 		"Serves":   {talos.EtcdStatus{Member: 2, Leader: 1}, true},
 		"NoLeader": {talos.EtcdStatus{Member: 2, Errors: []string{"etcdserver: no leader"}}, false},
 		"Silent":   {talos.EtcdStatus{Member: 2}, false},
-		"Alarmed":  {talos.EtcdStatus{Member: 2, Leader: 1, Errors: []string{"NOSPACE"}}, false},
+		"Failing":  {talos.EtcdStatus{Member: 2, Leader: 1, Errors: []string{"memberID:3 alarm:NOSPACE ", "etcdserver: corrupt cluster"}}, false},
+		"Alarmed":  {talos.EtcdStatus{Member: 2, Leader: 1, Errors: []string{"memberID:3 alarm:NOSPACE "}}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
