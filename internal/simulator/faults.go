@@ -19,6 +19,7 @@ const (
 	FaultApplyFails        = "apply-fails"
 	FaultDuplicateUUID     = "duplicate-uuid"
 	FaultClockBehind       = "clock-behind"
+	FaultClockFarBehind    = "clock-far-behind"
 	FaultTimeUnsynced      = "time-unsynced"
 	FaultFingerprintChange = "fingerprint-change"
 	FaultPlatformConfig    = "platform-config"
@@ -63,6 +64,7 @@ var faults = []Fault{
 	{FaultApplyFails, "ApplyConfiguration validates the configuration and then fails to store it."},
 	{FaultDuplicateUUID, "The machine reports the SMBIOS UUID of the fleet's first other machine as its own."},
 	{FaultClockBehind, "The machine's clock is an hour behind, so it refuses client certificates that were issued within that hour."},
+	{FaultClockFarBehind, "The machine's clock is two hours behind, so it also refuses client certificates that are made valid from an hour ago on."},
 	{FaultTimeUnsynced, "Time never synchronises: Bootstrap is refused and MachineStatus is not ready."},
 	{FaultFingerprintChange, "In maintenance mode every new connection meets a new certificate, so that a pinned fingerprint never matches."},
 	{FaultPlatformConfig, "The platform supplies the machine's last configuration again after a wipe, so it never shows maintenance mode."},

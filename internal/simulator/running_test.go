@@ -99,12 +99,17 @@ func TestTLSOfRunningMode(t *testing.T) {
 		})
 	}
 
-	if err := m.SetFault(FaultClockBehind, true); err != nil {
-		t.Fatal(err)
-	}
-	_, err := with(os.Crt, clientCert(t, os, x509.NotBefore(time.Now().Add(-time.Minute)))).Version(testContext(t))
-	if status.Code(err) != codes.Unavailable {
-		t.Errorf("a machine whose clock is behind answers %v to a fresh certificate, want Unavailable", err)
+	for fault, since := range map[string]time.Duration{FaultClockBehind: time.Minute, FaultClockFarBehind: 61 * time.Minute} {
+		if err := m.SetFault(fault, true); err != nil {
+			t.Fatal(err)
+		}
+		_, err := with(os.Crt, clientCert(t, os, x509.NotBefore(time.Now().Add(-since)))).Version(testContext(t))
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("a machine with fault %s answers %v to a certificate that is valid since %s, want Unavailable", fault, err, since)
+		}
+		if err := m.SetFault(fault, false); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -170,7 +170,10 @@ func (s *system) scaled(d time.Duration) time.Duration { return s.m.fleet.scaled
 
 // now is the machine's clock.
 func (s *system) now() time.Time {
-	if s.m.faults.has(FaultClockBehind) {
+	switch {
+	case s.m.faults.has(FaultClockFarBehind):
+		return time.Now().Add(-2 * clockBehind)
+	case s.m.faults.has(FaultClockBehind):
 		return time.Now().Add(-clockBehind)
 	}
 	return time.Now()
