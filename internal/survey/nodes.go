@@ -33,7 +33,9 @@ func readNodes(ctx context.Context, a Access) nodeReader {
 	}
 	l, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nodeReader{why: fmt.Sprintf("cannot list the Nodes of the cluster: %v", err)}
+		// What client-go tries again by itself ends in another way each time, with a port that is another one each time.
+		text, _, _ := strings.Cut(err.Error(), " - error from a previous attempt: ")
+		return nodeReader{why: "cannot list the Nodes of the cluster: " + text}
 	}
 	for i := range l.Items {
 		l.Items[i].ManagedFields, l.Items[i].Status.Images = nil, nil // Most of a Node, and nothing here looks at them.

@@ -272,7 +272,7 @@ var wayBack = map[xpv2.ConditionReason]string{
 	v1alpha1.ReasonForeignCluster: ". Nothing is sent to it. Correct spec.forProvider.address, or reset the machine if it is to join this cluster",
 	v1alpha1.ReasonFingerprintMismatch: ". Nothing is sent to it. The fingerprint is on its console and is another one after each boot: " +
 		"if it is the right machine, correct spec.forProvider.maintenanceFingerprint",
-	v1alpha1.ReasonClockSkew: ". Set the clock of the machine, or that of the provider",
+	v1alpha1.ReasonClockSkew: ". The clock of the machine and that of the provider differ. Set the one that is wrong",
 }
 
 // sentence makes a sentence of an error, for a condition.

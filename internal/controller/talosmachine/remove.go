@@ -161,7 +161,7 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	switch {
 	case err == nil:
 		again := e.marker.isAt(mg, d.Step)
-		d.Message += e.remark(mg, d.Step, again, failed)
+		d.Message += e.remark(mg, d, again, failed)
 		e.marker.acted(mg, d)
 		if again && d.Step == removal.Reset {
 			e.wait(mg) // What keeps the machine from a reset does not end sooner for being asked each second.
@@ -185,17 +185,17 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 }
 
 // remark says what the facts cannot: that a step was taken before and has not helped yet, and what a person can do.
-func (e *external) remark(mg *v1alpha1.TalosMachine, step removal.Step, again bool, leaveFailed error) string {
+func (e *external) remark(mg *v1alpha1.TalosMachine, d removal.Act, again bool, leaveFailed error) string {
 	switch {
-	case step == removal.Drain:
-		late := e.marker.overdue(mg, step.String(), e.drainTimeout(mg))
+	case d.Step == removal.Drain:
+		late := e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
 		if late == "" {
 			return ""
 		}
 		return late + ". See why these pods do not end; one whose containers are gone for good goes with kubectl delete pod --force"
-	case step == removal.LeaveEtcd && leaveFailed != nil:
+	case d.Step == removal.LeaveEtcd && leaveFailed != nil:
 		return fmt.Sprintf(". The attempt before this one failed: %s. If that goes on, see the etcd service of %s and of the other control planes", leaveFailed, mg.GetName())
-	case step == removal.Reset && again:
+	case d.Step == removal.Reset && again && !d.Again:
 		return fmt.Sprintf(". The reset before this one did not begin: Talos answers OK and refuses while it is busy with something else. If that goes on, see the console of %s and power-cycle it", mg.GetName())
 	}
 	return ""

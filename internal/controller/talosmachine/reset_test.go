@@ -30,3 +30,23 @@ func TestResetThatDoesNotBegin(t *testing.T) {
 	b.walk("cp-1")
 	b.removed("cp-1")
 }
+
+// TestResetThatEndsInAReboot has each reset end in a reboot that wipes nothing. It did begin, and what is told is the same in
+// each pass.
+func TestResetThatEndsInAReboot(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	b.box("cp-1").fault = func(op string) (bool, error) {
+		if op == "Reset" {
+			b.box("cp-1").boots++
+		}
+		return op != "Reset", nil
+	}
+	b.remove("cp-1")
+	b.passUntil("cp-1", func() bool { return count(b.sent(), "Reset") == 1 })
+	for range 3 {
+		b.pass("cp-1")
+		if c := b.condition("cp-1", v1alpha1.TypeRemoval); !strings.Contains(c.Message, "again: it has rebooted") || strings.Contains(c.Message, "did not begin") {
+			t.Errorf("it has rebooted, and it says %q", c.Message)
+		}
+	}
+}

@@ -256,7 +256,7 @@ func (r removal) finish() Decision {
 	case !r.resetSent():
 		return r.irreversibly(Record, "Writing down that %s is about to be reset%s", r.m.Name, r.anyway).recording(r.resetting())
 	}
-	return r.irreversibly(Reset, "%s", r.resetMessage())
+	return r.reset()
 }
 
 // resetting is the record of a machine that is about to be reset. What was written down before is kept.
@@ -269,13 +269,16 @@ func (r removal) resetting() facts.Record {
 	return record
 }
 
-func (r removal) resetMessage() string {
+func (r removal) reset() Decision {
 	boot, known := r.live.BootID.Get()
-	if known && r.m.Record.BootID != "" && boot != r.m.Record.BootID {
-		return fmt.Sprintf("Resetting %s again%s: it has rebooted and still has its configuration, so it was not wiped. If that goes on, see its console: its disk may fail, or its platform gives the configuration back. Wipe it by hand; or shut it down, and %s",
-			r.m.Name, r.anyway, r.accept())
+	if !known || r.m.Record.BootID == "" || boot == r.m.Record.BootID {
+		return r.irreversibly(Reset, "Resetting %s%s", r.m.Name, r.anyway)
 	}
-	return fmt.Sprintf("Resetting %s%s", r.m.Name, r.anyway)
+	a := r.irreversibly(Reset,
+		"Resetting %s again%s: it has rebooted and still has its configuration, so it was not wiped. If that goes on, see its console: its disk may fail, or its platform gives the configuration back. Wipe it by hand; or shut it down, and %s",
+		r.m.Name, r.anyway, r.accept())
+	a.Again = true
+	return a
 }
 
 // busy tells whether Talos is in a sequence that refuses others, with OK as its answer.
