@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/simulator"
@@ -39,6 +38,13 @@ func joining(w *world) {
 	w.fault("w-2", true, simulator.FaultClockBehind)
 	w.powerCycle("w-2")
 	w.await("another boot", func() bool { return w.box("w-2").Ready() })
+	w.ready("w-2")
+	w.fault("w-2", true, simulator.FaultClockFarBehind)
+	w.fault("w-2", false, simulator.FaultClockBehind)
+	w.powerCycle("w-2")
+	w.tells(simulator.FaultClockFarBehind, "w-2", v1alpha1.TypeReachable, v1alpha1.ReasonClockSkew, "clock of the machine")
+	w.fault("w-2", false, simulator.FaultClockFarBehind)
+	w.powerCycle("w-2")
 	w.ready("w-2")
 	w.remove("w-2")
 	w.removed("w-2")
@@ -76,24 +82,45 @@ func learner(w *world) {
 func etcdGate(w *world) {
 	w.fourth()
 	before := w.now()
-	for _, tc := range []struct {
-		fault    string
-		machines map[string]string
-		reason   xpv2.ConditionReason
-		words    string
-	}{
-		{"etcd-stopped on one of four", map[string]string{"cp-3": simulator.FaultEtcdStopped}, "OtherMemberUnhealthy", "cp-3"},
-		{"etcd-stopped on two of four", map[string]string{"cp-2": simulator.FaultEtcdStopped, "cp-3": simulator.FaultEtcdStopped}, "NoLeader", "no leader"},
-		{simulator.FaultEtcdMembersDiffer, map[string]string{"cp-2": simulator.FaultEtcdMembersDiffer}, "MembersDisagree", "cp-4"},
-		{"a control plane is silent", map[string]string{"cp-3": simulator.FaultAPIBlackhole}, "OtherMemberUnhealthy", "cp-3"},
+	for _, s := range []stage{
+		{
+			fault: "etcd-stopped on one of four", reason: "OtherMemberUnhealthy", words: "cp-3",
+			begin: on("cp-3", simulator.FaultEtcdStopped), end: off("cp-3", simulator.FaultEtcdStopped),
+		},
+		{
+			fault: "etcd-stopped on two of four", reason: "NoLeader", words: "no leader",
+			begin: func(w *world) {
+				w.fault("cp-2", true, simulator.FaultEtcdStopped)
+				w.fault("cp-3", true, simulator.FaultEtcdStopped)
+			},
+			end: func(w *world) {
+				w.fault("cp-2", false, simulator.FaultEtcdStopped)
+				w.fault("cp-3", false, simulator.FaultEtcdStopped)
+			},
+		},
+		{
+			fault: simulator.FaultEtcdMembersDiffer, reason: "MembersDisagree", words: "cp-4",
+			begin: on("cp-2", simulator.FaultEtcdMembersDiffer), end: off("cp-2", simulator.FaultEtcdMembersDiffer),
+		},
+		{
+			fault: "a control plane is silent", reason: "OtherMemberUnhealthy", words: "cp-3",
+			begin: on("cp-3", simulator.FaultAPIBlackhole), end: off("cp-3", simulator.FaultAPIBlackhole),
+		},
+		{
+			fault: "a voter that no machine runs", reason: "OtherMemberUnhealthy", words: "never started",
+			begin: func(w *world) { w.addStranger() },
+			end:   func(w *world) { w.throwOut("") },
+		},
+		{
+			fault: "etcd has raised an alarm", reason: "EtcdAlarm", words: "NOSPACE",
+			begin: func(w *world) { w.alarm(etcdserverpb.AlarmRequest_ACTIVATE) },
+			end:   func(w *world) { w.alarm(etcdserverpb.AlarmRequest_DEACTIVATE) },
+		},
 	} {
-		for m, f := range tc.machines {
-			w.fault(m, true, f)
-		}
-		w.tells(tc.fault, "cp-4", v1alpha1.TypeRemovable, tc.reason, tc.words)
-		for m, f := range tc.machines {
-			w.fault(m, false, f)
-		}
+		w.members(4)
+		s.begin(w)
+		w.tells(s.fault, "cp-4", v1alpha1.TypeRemovable, s.reason, s.words)
+		s.end(w)
 	}
 	w.nothingSent(before)
 	w.ready("cp-1", "cp-2", "cp-3", "cp-4")
@@ -121,17 +148,14 @@ func leave(w *world) {
 			fault: simulator.FaultEtcdLeaveHangs, reason: v1alpha1.ReasonStepLeaveEtcd, words: "is leaving", then: notReset,
 			begin: on("cp-4", simulator.FaultEtcdLeaveHangs),
 			end: func(w *world) {
+				w.fault("cp-4", true, simulator.FaultEtcdLeaveOKButError)
 				w.fault("cp-4", false, simulator.FaultEtcdLeaveHangs)
 				w.powerCycle("cp-4") // or the call goes on for nine minutes
 			},
 		},
-		{
-			fault: simulator.FaultPlatformConfig, reason: v1alpha1.ReasonStepReset, words: "again",
-			begin: on("cp-4", simulator.FaultEtcdLeaveOKButError, simulator.FaultPlatformConfig),
-			end:   off("cp-4", simulator.FaultEtcdLeaveOKButError, simulator.FaultPlatformConfig),
-		},
 	})
 	w.removed("cp-4")
+	w.fault("cp-4", false, simulator.FaultEtcdLeaveOKButError)
 	w.members(3)
 }
 
@@ -218,64 +242,6 @@ func (w *world) votes(name string) {
 		}
 		return nil
 	})
-}
-
-// etcd is a look at etcd from outside of the product.
-func (w *world) etcd(ctx context.Context) ([]string, error) {
-	cli, err := w.fleet.Etcd("cp-1")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = cli.Close() }() // it only reads
-	list, err := cli.MemberList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(list.Members))
-	for _, m := range list.Members {
-		names = append(names, m.Name)
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// members waits until etcd has so many.
-func (w *world) members(want int) {
-	w.t.Helper()
-	w.eventually(fmt.Sprintf("etcd has %d members", want), func(ctx context.Context) error {
-		names, err := w.etcd(ctx)
-		if err == nil && len(names) != want {
-			return fmt.Errorf("they are %q", names)
-		}
-		return err
-	})
-}
-
-// throwOut removes a member behind the product's back.
-func (w *world) throwOut(name string) {
-	w.t.Helper()
-	w.eventually(name+" is thrown out of etcd", func(ctx context.Context) error {
-		cli, err := w.fleet.Etcd("cp-1")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = cli.Close() }() // the answer to the write came
-		return removeByName(ctx, cli, hostname(name))
-	})
-}
-
-func removeByName(ctx context.Context, cli *clientv3.Client, name string) error {
-	list, err := cli.MemberList(ctx)
-	if err != nil {
-		return err
-	}
-	for _, m := range list.Members {
-		if m.Name == name {
-			_, err := cli.MemberRemove(ctx, m.ID)
-			return err
-		}
-	}
-	return errors.New("it is no member")
 }
 
 // await waits for something that needs no explanation if it does not come.

@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"flag"
+	"slices"
 	"testing"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -13,7 +14,11 @@ import (
 // cannot slip through between the two.
 type stage struct {
 	fault string
+	// long ones are left out of a short run.
+	long  bool
 	begin func(*world)
+	// until, if set, waits until the fault has had its effect: where the stage before it told the same.
+	until func(*world)
 	// reason of the condition Removal while the fault lasts, and words of its text, which is in testdata/told.txt.
 	reason xpv2.ConditionReason
 	words  string
@@ -33,10 +38,14 @@ func off(machine string, faults ...string) func(*world) {
 // endure takes a machine through stages. Its removal must have been asked for by the end of the first one's begin.
 func (w *world) endure(machine string, stages []stage) {
 	w.t.Helper()
+	stages = slices.DeleteFunc(stages, func(s stage) bool { return s.long && !all() })
 	for i, s := range stages {
 		s.begin(w)
 		if i > 0 {
 			stages[i-1].end(w)
+		}
+		if s.until != nil {
+			s.until(w)
 		}
 		w.removalTells(s.fault, machine, s.reason, s.words)
 		if s.then != nil {
@@ -48,14 +57,11 @@ func (w *world) endure(machine string, stages []stage) {
 
 var faultsAll = flag.Bool("faults.all", false, "go through the whole catalogue, and not only what fits into every test run")
 
-// all tells whether the whole catalogue is asked for. The texts are written down as a whole only.
+// all tells whether the whole catalogue is asked for, which takes eight minutes. The texts are written down as a whole only.
 func all() bool { return *faultsAll || *rewrite }
 
 // TestFaults has one cluster go through the catalogue. The parts need each other in this order.
 func TestFaults(t *testing.T) {
-	if !all() {
-		t.Skip("it takes six minutes and is part of make prove: go test ./internal/faulttest -faults.all")
-	}
 	w := newWorld(t)
 	w.declareCluster(declared)
 	controlPlanes := []string{"cp-1", "cp-2", "cp-3"}
@@ -71,11 +77,12 @@ func TestFaults(t *testing.T) {
 		long bool
 	}{
 		{name: "Joining", run: joining, long: true},
+		{name: "Twins", run: twins, long: true},
 		{name: "Worker", run: worker},
-		{name: "Learner", run: learner},
+		{name: "Learner", run: learner, long: true},
 		{name: "Gate", run: etcdGate, long: true},
 		{name: "Leave", run: leave},
-		{name: "LeaveLate", run: leaveLate},
+		{name: "LeaveLate", run: leaveLate, long: true},
 		{name: "Dead", run: dead, long: true},
 	} {
 		if part.long && !all() {

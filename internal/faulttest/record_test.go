@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	gocmp "github.com/google/go-cmp/cmp"
@@ -23,6 +24,10 @@ var rewrite = flag.Bool("rewrite", false, "write what is told now into testdata,
 
 const golden = "testdata/told.txt"
 
+// settled is for how long a text must have been told to be written down: what is told in passing only, such as a pod that
+// is just going, is another text in the next run.
+const settled = 4 * wait
+
 // A record is what the provider is expected to tell a person, by the name of the fault: paragraphs of testdata/told.txt,
 // each a line "## name" and then what the conditions say. With -rewrite it is made anew.
 type record struct {
@@ -34,18 +39,26 @@ type record struct {
 func newRecord(t *testing.T) *record {
 	t.Helper()
 	r := &record{t: t, want: map[string]string{}}
-	data, err := os.ReadFile(golden)
-	if err != nil && !*rewrite {
-		t.Fatal(err)
-	}
-	for p := range strings.SplitSeq(string(data), "## ") {
-		name, text, ok := strings.Cut(p, "\n")
-		if ok && !*rewrite {
-			r.want[name] = strings.TrimSpace(text)
-		}
+	if !*rewrite {
+		r.want = texts(t)
 	}
 	t.Cleanup(r.close)
 	return r
+}
+
+// texts are those of testdata/told.txt by the name of the fault.
+func texts(t *testing.T) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(golden)
+	must(t, err)
+	out := map[string]string{}
+	_, paragraphs, _ := strings.Cut(string(data), "\n## ")
+	for p := range strings.SplitSeq(paragraphs, "\n## ") {
+		if name, text, ok := strings.Cut(p, "\n"); ok {
+			out[name] = strings.TrimSpace(text)
+		}
+	}
+	return out
 }
 
 func (r *record) close() {
@@ -76,7 +89,8 @@ func (r *record) close() {
 func (w *world) tells(fault, machine string, condition xpv2.ConditionType, reason xpv2.ConditionReason, words string) {
 	w.t.Helper()
 	w.told.order = append(w.told.order, fault)
-	want, seen := w.told.want[fault], ""
+	began := time.Now()
+	want, seen, since := w.told.want[fault], "", time.Now()
 	err := ask(func(ctx context.Context) error {
 		m, err := w.machine(ctx, machine)
 		if err != nil {
@@ -92,8 +106,10 @@ func (w *world) tells(fault, machine string, condition xpv2.ConditionType, reaso
 			seen = ""
 			return fmt.Errorf("it says %s, want reason %s with %q", got, reason, words)
 		case *rewrite && seen != got:
-			seen = got
+			seen, since = got, time.Now()
 			return fmt.Errorf("it has only just said %s", got)
+		case *rewrite && time.Since(since) < settled:
+			return fmt.Errorf("it has not said for long %s", got)
 		case *rewrite:
 			w.told.want[fault] = got
 			return nil
@@ -102,6 +118,7 @@ func (w *world) tells(fault, machine string, condition xpv2.ConditionType, reaso
 		}
 		return nil
 	})
+	w.t.Logf("%s: told after %s", fault, time.Since(began).Round(100*time.Millisecond))
 	if err != nil {
 		w.t.Errorf("waited in vain until %s tells of %s: %v", machine, fault, err)
 	}
@@ -122,6 +139,7 @@ func (w *world) anonymous(text string) string {
 		text = strings.ReplaceAll(text, m.Address().String(), "<address of "+m.Name()+">")
 		text = strings.ReplaceAll(text, m.UUID(), "<UUID of "+m.Name()+">")
 	}
+	text = strings.ReplaceAll(text, w.nobody, "<address of nobody>")
 	text = strings.ReplaceAll(text, strings.TrimPrefix(w.endpoint, "https://"), "<endpoint>")
 	text = digest.ReplaceAllString(text, "it has <fingerprint>")
 	text = memberID.ReplaceAllString(text, "<member>")
@@ -184,4 +202,16 @@ func (w *world) count(since mark, machine, method string) int {
 		}
 	}
 	return n
+}
+
+// TestCatalogue holds the table of the package comment against the texts: each is in it.
+func TestCatalogue(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	must(t, err)
+	table := strings.ReplaceAll(string(doc), "…", "the Kubernetes API is down")
+	for name := range texts(t) {
+		if !strings.Contains(table, name) {
+			t.Errorf("the table in doc.go does not tell of %q", name)
+		}
+	}
 }

@@ -1,8 +1,11 @@
 package faulttest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -67,8 +70,11 @@ func worker(w *world) {
 			},
 		},
 		{
-			fault: "a pod that does not end", reason: v1alpha1.ReasonStepDrain, words: "pods left (1): default/stuck", then: untouched,
+			fault: "a pod that does not end", reason: v1alpha1.ReasonStepDrain, words: "longer than 1s", then: untouched,
 			begin: func(w *world) {
+				w.change("w-1", func(m *v1alpha1.TalosMachine) {
+					m.Spec.ForProvider.Drain.Timeout = &metav1.Duration{Duration: time.Second}
+				})
 				w.runPod("stuck", func(p *corev1.Pod) { p.Annotations = map[string]string{workload.StopAnnotation: workload.StopNever} })
 			},
 			end: func(w *world) { w.letGo("stuck") },
@@ -97,8 +103,16 @@ func worker(w *world) {
 			begin: on("w-1", simulator.FaultAPIDown), end: off("w-1", simulator.FaultAPIDown),
 		},
 		{
+			fault: "an address that the machine has no more", reason: v1alpha1.ReasonMachineUnreachable, words: "if it has moved", then: untouched,
+			begin: func(w *world) { w.moveTo("w-1", w.nobody) }, end: func(w *world) { w.moveTo("w-1", w.box("w-1").Address().String()) },
+		},
+		{
 			fault: simulator.FaultOtherCluster, reason: v1alpha1.ReasonMachineUnreachable, words: "PKI of another cluster", then: untouched,
 			begin: on("w-1", simulator.FaultOtherCluster), end: off("w-1", simulator.FaultOtherCluster),
+		},
+		{
+			fault: "the Kubernetes API is down after a drain", reason: v1alpha1.ReasonNodeUnknown, words: "Kubernetes API of the cluster", then: untouched,
+			begin: on("cp-1", simulator.FaultKubernetesDown), end: off("cp-1", simulator.FaultKubernetesDown),
 		},
 		{
 			fault: simulator.FaultDuplicateUUID, reason: "IdentityMismatch", words: "Another machine answers", then: untouched,
@@ -110,6 +124,13 @@ func worker(w *world) {
 			end:   func(w *world) { w.moveTo("w-1", w.box("w-1").Address().String()) },
 		},
 		{
+			fault: "a Node of an earlier name", reason: v1alpha1.ReasonNodeUnknown, words: "left over", then: untouched,
+			begin: func(w *world) { w.leftoverNode("w-1", "earlier") },
+			end: func(*world) {
+				must(w.t, k.CoreV1().Nodes().Delete(context.Background(), "earlier", metav1.DeleteOptions{}))
+			},
+		},
+		{
 			fault: simulator.FaultResetLocked, reason: v1alpha1.ReasonStepReset, words: "did not begin",
 			begin: func(w *world) {
 				must(w.t, k.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})) // somebody was faster
@@ -119,12 +140,18 @@ func worker(w *world) {
 			end:  off("w-1", simulator.FaultResetLocked),
 		},
 		{
-			fault: simulator.FaultResetFatal, reason: v1alpha1.ReasonStepReset, words: "again",
+			fault: simulator.FaultResetFatal, long: true, reason: v1alpha1.ReasonStepReset, words: "again",
 			begin: on("w-1", simulator.FaultResetFatal), end: off("w-1", simulator.FaultResetFatal),
 		},
 		{
-			fault: simulator.FaultWipeFails, reason: v1alpha1.ReasonStepReset, words: "again",
+			fault: simulator.FaultWipeFails, long: true, reason: v1alpha1.ReasonStepReset, words: "again",
+			until: func(w *world) { w.rebootsAfterReset("w-1") },
 			begin: on("w-1", simulator.FaultWipeFails), end: off("w-1", simulator.FaultWipeFails),
+		},
+		{
+			fault: simulator.FaultPlatformConfig, long: true, reason: v1alpha1.ReasonStepReset, words: "again",
+			begin: on("w-1", simulator.FaultPlatformConfig), end: off("w-1", simulator.FaultPlatformConfig),
+			until: func(w *world) { w.rebootsAfterReset("w-1") },
 		},
 		{
 			fault: simulator.FaultResetHangs, reason: v1alpha1.ReasonWaitingForReset, words: "stage \"resetting\"",
@@ -138,7 +165,11 @@ func worker(w *world) {
 			},
 		},
 		{
-			fault: simulator.FaultBootHangs, reason: v1alpha1.ReasonWaitingForReset, words: "answers in maintenance mode",
+			fault: "a reboot that cancels a reset", reason: v1alpha1.ReasonStepReset, words: "again: it has rebooted",
+			begin: on("w-1", simulator.FaultResetLocked), end: off("w-1", simulator.FaultResetLocked), // or the next one would do
+		},
+		{
+			fault: simulator.FaultBootHangs, long: true, reason: v1alpha1.ReasonWaitingForReset, words: "answers in maintenance mode",
 			begin: on("w-1", simulator.FaultBootHangs, simulator.FaultKubeletSlowStop),
 			then:  func(w *world) { w.await("w-1 is dark", func() bool { return w.box("w-1").Stage() == "" }) },
 			end: func(w *world) {
@@ -147,11 +178,19 @@ func worker(w *world) {
 			},
 		},
 		{
-			fault: "the Kubernetes API is down after a reset", reason: v1alpha1.ReasonNodeUnknown, words: "Kubernetes API of the cluster",
+			fault: "the Kubernetes API is down after a reset", long: true, reason: v1alpha1.ReasonNodeUnknown, words: "Kubernetes API of the cluster",
 			begin: on("cp-1", simulator.FaultKubernetesDown), end: off("cp-1", simulator.FaultKubernetesDown),
 		},
 	})
 	w.removed("w-1")
+}
+
+// rebootsAfterReset waits until a machine was sent one more reset and has rebooted after that.
+func (w *world) rebootsAfterReset(name string) {
+	w.t.Helper()
+	w.awaitSent(w.now(), name, "Reset", 1)
+	boot := w.box(name).BootID()
+	w.await(name+" has rebooted", func() bool { return w.box(name).BootID() != boot && w.box(name).Stage() == "running" })
 }
 
 // moveTo gives the object of a machine another address.
@@ -190,9 +229,29 @@ func (w *world) runPod(name string, change func(*corev1.Pod)) {
 	})
 }
 
+// endPod deletes a pod and waits until it is gone: what is told next must not tell of it.
 func (w *world) endPod(name string) {
 	w.t.Helper()
-	must(w.t, w.kubernetes().CoreV1().Pods(apps).Delete(context.Background(), name, metav1.DeleteOptions{}))
+	pods := w.kubernetes().CoreV1().Pods(apps)
+	must(w.t, pods.Delete(context.Background(), name, metav1.DeleteOptions{}))
+	w.eventually("pod "+name+" is gone", func(ctx context.Context) error {
+		_, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if kerrors.IsNotFound(err) {
+			return nil
+		}
+		return cmp.Or(err, errors.New("it is still there"))
+	})
+}
+
+// leftoverNode makes a Node as it is left behind by a machine that had another hostname before.
+func (w *world) leftoverNode(machine, name string) {
+	w.t.Helper()
+	ctx, nodes := context.Background(), w.kubernetes().CoreV1().Nodes()
+	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	must(w.t, err)
+	node.Status.NodeInfo.SystemUUID = w.box(machine).UUID()
+	_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	must(w.t, err)
 }
 
 // letGo ends what keeps a pod from ending.

@@ -63,6 +63,7 @@ type world struct {
 	client.Client
 	fleet    *simulator.Fleet
 	endpoint string
+	nobody   string // an address at which there never is a machine
 	told     *record
 	etcdSeen *monitor
 }
@@ -78,6 +79,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, told: newRecord(t)}
 	subnet := freeSubnet(t)
 	w.endpoint = fmt.Sprintf("https://%s", net.JoinHostPort(subnet.Masked().Addr().Next().Next().String(), "6443"))
+	w.nobody = netip.AddrFrom4([4]byte{subnet.Addr().As4()[0], subnet.Addr().As4()[1], subnet.Addr().As4()[2], 250}).String()
 	options := simulator.Options{Dir: t.TempDir(), Subnet: subnet, Scale: scale, Kubernetes: true, Binaries: binaries}
 	if os.Getenv("TALOSSIM_LOG") != "" {
 		options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
