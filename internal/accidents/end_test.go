@@ -174,8 +174,8 @@ func (w *world) namespaceDeleted(s *transcript) {
 		w.t.Error("the end of a namespace has deleted what nobody allowed to be deleted")
 	}
 
-	for name, obj := range map[string]client.Object{lone: c, "only": m} {
-		w.change(obj, doomed, name, func() { meta.AddAnnotations(obj, map[string]string{v1alpha1.AnnotationAllowDelete: "true"}) })
+	for _, obj := range []client.Object{c, m} { // the cluster first, or the webhook keeps its last control plane
+		w.change(obj, doomed, obj.GetName(), func() { meta.AddAnnotations(obj, map[string]string{v1alpha1.AnnotationAllowDelete: "true"}) })
 		w.must(w.Delete(w.ctx, obj))
 	}
 	w.awaitReason(m, doomed, "only", v1alpha1.TypeRemoval, v1alpha1.ReasonNamespaceTerminating)
