@@ -105,6 +105,13 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 // Config reaches the management cluster as an administrator.
 func (l *Lab) Config() *rest.Config { return l.cp.RESTConfig() }
 
+// Subnet is where the machines are.
+func (l *Lab) Subnet() netip.Prefix { return l.o.Subnet }
+
+// ManagementPID is the process ID of the management cluster's kube-apiserver, and ManagementEtcd the URL of its etcd.
+func (l *Lab) ManagementPID() int     { return l.cp.APIServerPID() }
+func (l *Lab) ManagementEtcd() string { return l.cp.EtcdEndpoint() }
+
 // Err says which part of the lab has ended by itself, if one has: then nothing can be waited for any more.
 func (l *Lab) Err() error {
 	err := errors.Join(l.cp.Err(), l.fleet.Err())
@@ -243,6 +250,20 @@ func (l *Lab) StartProvider(context.Context) error {
 	return nil
 }
 
+// AwaitProvider waits until the provider serves its webhooks.
+func (l *Lab) AwaitProvider(ctx context.Context) error {
+	return Await(ctx, "the webhooks are served", time.Minute, func(ctx context.Context) error {
+		if err := l.provider.Err(); err != nil {
+			return err
+		}
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.webhook.String())
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
 // ProviderPID is the process ID of the provider.
 func (l *Lab) ProviderPID() int { return l.provider.PID() }
 
@@ -254,17 +275,7 @@ func (l *Lab) installWebhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot read a certificate: %w", err)
 	}
-	err = Await(ctx, "the webhooks are served", time.Minute, func(ctx context.Context) error {
-		if err := l.provider.Err(); err != nil {
-			return err
-		}
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.webhook.String())
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	})
-	if err != nil {
+	if err := l.AwaitProvider(ctx); err != nil {
 		return err
 	}
 	return controlplane.InstallValidatingWebhooks(ctx, l.Config(), "https://"+l.webhook.String(), ca, filepath.Join(l.o.Root, "package", "webhooks.yaml"))

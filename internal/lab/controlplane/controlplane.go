@@ -54,6 +54,7 @@ type ControlPlane struct {
 	PKI PKI
 
 	api  *APIServer
+	etcd *Etcd
 	dir  string
 	undo []func() error // in the order of making; Stop goes backwards
 }
@@ -75,11 +76,10 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	if c.PKI, err = NewPKI(); err != nil {
 		return nil, err
 	}
-	etcd, err := c.startEtcd(ctx, o.Binaries.Etcd)
-	if err != nil {
+	if c.etcd, err = c.startEtcd(ctx, o.Binaries.Etcd); err != nil {
 		return nil, err
 	}
-	if err := c.startAPIServer(ctx, o, etcd); err != nil {
+	if err := c.startAPIServer(ctx, o, c.etcd); err != nil {
 		return nil, err
 	}
 	if len(o.Controllers) == 0 {
@@ -159,6 +159,12 @@ func (c *ControlPlane) RESTConfig() *rest.Config { return c.api.RESTConfig() }
 
 // Kubeconfig is RESTConfig as a kubeconfig file's content.
 func (c *ControlPlane) Kubeconfig() ([]byte, error) { return Kubeconfig(c.RESTConfig()) }
+
+// APIServerPID is the process ID of kube-apiserver, for whoever wants to see what happens without it.
+func (c *ControlPlane) APIServerPID() int { return c.api.PID() }
+
+// EtcdEndpoint is the client URL of its etcd, where every write shows even while kube-apiserver is stopped.
+func (c *ControlPlane) EtcdEndpoint() string { return c.etcd.Endpoint }
 
 // Died is closed if kube-apiserver ends; Err then says why, unless Stop ended it.
 func (c *ControlPlane) Died() <-chan struct{} { return c.api.Died() }
