@@ -50,6 +50,8 @@ func run(args []string) error {
 	seed := campaign.Flag("seed", "Seed of the first campaign; each further one has the next. 0 is a random one.").Default("0").Uint64()
 	minutes := campaign.Flag("minutes", "How long.").Default("10").Int()
 	tries := campaign.Flag("tries", "How often a campaign that broke a rule is run again to make it shorter.").Default("8").Int()
+	onlyEvents := campaign.Flag("only", "Number of an event to do; may be repeated. Default: all. Later campaigns are left out.").Ints()
+	campaignSubnet := campaign.Flag("subnet", "A /24 of loopback for the machines.").Default("127.10.0.0/24").String()
 	proof := app.Command("prove", "Run what proves the product, and print one table. Run it from the root of the source tree.")
 	depth := proof.Flag("depth", "How far the model check goes: full takes minutes and 4 GiB.").Default("full").Enum("short", "full")
 	command, err := app.Parse(args)
@@ -68,7 +70,11 @@ func run(args []string) error {
 	case proof.FullCommand():
 		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout})
 	case campaign.FullCommand():
-		return runSoak(ctx, *seed, time.Duration(*minutes)*time.Minute, *tries)
+		at, err := netip.ParsePrefix(*campaignSubnet)
+		if err != nil {
+			return fmt.Errorf("cannot read --subnet: %w", err)
+		}
+		return runSoak(ctx, soakOptions{seed: *seed, length: time.Duration(*minutes) * time.Minute, tries: *tries, only: *onlyEvents, subnet: at})
 	}
 	if *short {
 		*only = append(*only, story.Short()...)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +25,10 @@ const (
 	pkiSecret        = "soak-talos-pki"
 
 	// patience is how long a cluster may take to come up, and to come to rest in the end.
-	patience = 6 * time.Minute
+	// That includes the life of a lock whose holder is no more.
+	patience = 8 * time.Minute
+	// requestTimeout is how long one who asks for something waits for an API server that says nothing.
+	requestTimeout = 5 * time.Second
 	// silence is how long nothing may be sent once nobody wants anything.
 	silence = 15 * time.Second
 )
@@ -38,25 +39,20 @@ func (p Plan) Machines() int { return p.Size + 3 }
 // A Report is what a campaign came to.
 type Report struct {
 	Plan Plan
-	// Looks at etcd, and Calls that changed something, which were judged.
-	Looks, Calls int
-	// Done counts what was done, by what came of it.
-	Done map[string]int
-	// Violations are the rules that were broken, in order, and Broken the number of the event after which the first was.
-	Violations []string
-	Broken     int
+	Tally
+	// Found are the rules that were broken, in order, and Broken the number of the event after which the first was.
+	Found  []Violation
+	Broken int
+	// Story is what was told, line by line.
+	Story []string
 }
 
 // String is the report as a table.
 func (r Report) String() string {
 	var b strings.Builder
-	for _, what := range slices.Sorted(maps.Keys(r.Done)) {
-		fmt.Fprintf(&b, "%5d  %s\n", r.Done[what], what)
-	}
-	fmt.Fprintf(&b, "%5d  looks at etcd, %d calls judged\n", r.Looks, r.Calls)
-	fmt.Fprintf(&b, "%5d  violations\n", len(r.Violations))
-	for _, v := range r.Violations {
-		fmt.Fprintf(&b, "       %s\n", v)
+	b.WriteString(r.Tally.String())
+	for _, v := range r.Found {
+		fmt.Fprintf(&b, "%9s  %s\n", "", v)
 	}
 	return b.String()
 }
@@ -76,16 +72,18 @@ type campaign struct {
 	hurt chan struct{}
 	// provider is taken by whoever kills or stops it.
 	provider chan struct{}
+	// management is held while the API server of the management cluster is stopped, or must not be.
+	management sync.Mutex
 	// ended is closed when nothing may last any more.
 	ended   chan struct{}
 	mending sync.Once
+
+	mu  sync.Mutex
+	out io.Writer
 	// abandoned are machines whose removal was called off, by name.
 	abandoned map[string]v1alpha1.TalosMachine
-
-	mu     sync.Mutex
-	out    io.Writer
-	report Report
-	failed error
+	report    Report
+	failed    error
 }
 
 // Run runs a plan on a lab whose machines are blank, and tells it as it goes. It returns an error if the campaign could not be
@@ -95,23 +93,24 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return Report{}, fmt.Errorf("cannot make a scheme: %w", err)
 	}
-	kube, err := client.New(l.Config(), client.Options{Scheme: scheme})
+	config := l.Config()
+	config.Timeout = requestTimeout
+	kube, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return Report{}, fmt.Errorf("cannot make a client: %w", err)
 	}
 	c := &campaign{
 		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1),
-		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Done: map[string]int{}},
+		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Tally: newTally()},
 	}
 	err = c.run(ctx)
 	c.mend()
 	if c.watch != nil {
-		c.watch.stop()
-		c.report.Looks, c.report.Calls = c.watch.looks, c.judge.judged
+		err = errors.Join(err, c.watch.stop())
+		c.watch.tally(&c.report.Tally)
 	}
-	for _, v := range c.judge.found {
-		c.report.Violations = append(c.report.Violations, v.String())
-	}
+	c.report.Found = c.judge.found
+	c.report.Campaigns, c.report.Violations = 1, len(c.report.Found)
 	return c.report, errors.Join(err, c.failed)
 }
 
@@ -208,13 +207,15 @@ func (c *campaign) tellf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := time.Since(c.begun).Round(time.Second)
-	_, _ = fmt.Fprintf(c.out, "%02d:%02d  %s\n", int(at.Minutes()), int(at.Seconds())%60, fmt.Sprintf(format, args...))
+	line := fmt.Sprintf("%02d:%02d  %s", int(at.Minutes()), int(at.Seconds())%60, fmt.Sprintf(format, args...))
+	c.report.Story = append(c.report.Story, line)
+	_, _ = fmt.Fprintln(c.out, line)
 }
 
-func (c *campaign) countf(format string, args ...any) {
+func (c *campaign) count(what string, came Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.report.Done[fmt.Sprintf(format, args...)]++
+	c.report.count(what, came)
 }
 
 // fail notes an error of the lab itself.

@@ -38,6 +38,8 @@ type look struct {
 	last []member
 	// cordoned are the control planes whose Nodes take no pods.
 	cordoned []string
+	// stages are what machines show on their consoles.
+	stages map[string]string
 }
 
 // A view is what the etcd of one machine told. One that is slow to answer has told nothing, and may be healthy.
@@ -58,17 +60,18 @@ type member struct {
 	learner bool
 }
 
-// A violation is a rule that was broken.
-type violation struct {
-	at   time.Time
-	rule string
-	text string
+// A Violation is a rule that was broken.
+type Violation struct {
+	At time.Time
+	// Rule is the number of an invariant of the design, or a word.
+	Rule string
+	Text string
 }
 
-func (v violation) String() string { return v.rule + ": " + v.text }
+func (v Violation) String() string { return v.Rule + ": " + v.Text }
 
-// A span is some time.
-type span struct{ from, to time.Time }
+// A period is some time.
+type period struct{ from, to time.Time }
 
 // A judge holds what was seen against the rules. It knows what was asked for and what was broken on purpose, and nothing else.
 type judge struct {
@@ -77,16 +80,25 @@ type judge struct {
 	approved map[string]bool
 	founders map[string]bool // to which Bootstrap was sent
 	// paused is when the provider was stopped, and hurt when members of etcd were taken down on purpose.
-	paused, hurt []span
+	paused, hurt []period
 	quiet        time.Time // since when nobody wants anything; zero before
-	found        []violation
-	judged       int
+	// tenures of the lock since it is followed, and owners the machines that holders of it are declared at.
+	tenures  []tenure
+	owners   map[string]string
+	followed time.Time
+	// unwiped are machines that took a configuration on since they were last reset, and endings those of removals.
+	unwiped map[string]bool
+	endings []ending
+	found   []Violation
+	judged  int
 }
 
-func newJudge() *judge { return &judge{approved: map[string]bool{}, founders: map[string]bool{}} }
+func newJudge() *judge {
+	return &judge{approved: map[string]bool{}, founders: map[string]bool{}, owners: map[string]string{}, unwiped: map[string]bool{}}
+}
 
 func (j *judge) breakf(at time.Time, rule, format string, args ...any) {
-	j.found = append(j.found, violation{at: at, rule: rule, text: fmt.Sprintf(format, args...)})
+	j.found = append(j.found, Violation{At: at, Rule: rule, Text: fmt.Sprintf(format, args...)})
 }
 
 // hear judges calls in the order of their arrival. Those that could harm etcd are judged when it was looked at once more.
@@ -96,6 +108,7 @@ func (j *judge) hear(calls []lab.RPC) {
 			continue // What was passed on shows again where it arrived.
 		}
 		j.judged++
+		j.configured(c)
 		if !j.approved[c.Machine] {
 			j.breakf(c.Time, "approval", "%s was sent to %s, which nobody has approved", short(c.Method), c.Machine)
 		}
@@ -112,9 +125,8 @@ func (j *judge) hear(calls []lab.RPC) {
 			if strings.Contains(c.Detail, "dry-run") {
 				j.breakf(c.Time, "I8", "a dry run was sent to %s, which cancels a configuration on trial", c.Machine)
 			}
-		case callLeave, callRemove, callReset, callReboot:
+		case callLeave, callRemove, callReset, callReboot, callForfeit:
 			j.pending = append(j.pending, c)
-		case callForfeit:
 		default:
 			j.breakf(c.Time, "I8", "%s was sent to %s, which no request needs", short(c.Method), c.Machine)
 		}
@@ -141,10 +153,14 @@ func (j *judge) see(l look) (voters, up int) {
 		if !l.begun.After(c.Time) {
 			return false
 		}
-		j.keepsQuorum(c)
+		j.underLock(c)
+		if c.Method != callForfeit {
+			j.keepsQuorum(c)
+		}
 		j.resetsStranger(c, l)
 		return true
 	})
+	j.truly(l)
 	return voters, up
 }
 
@@ -158,12 +174,7 @@ func (j *judge) keepsQuorum(c lab.RPC) {
 			return
 		}
 	}
-	since := c.Time.Add(-hindsight)
-	for _, s := range j.paused {
-		if s.from.Before(c.Time) && s.to.After(since) {
-			since = since.Add(-s.to.Sub(s.from))
-		}
-	}
+	since := j.hindsight(c.Time, hindsight)
 	worst := ""
 	for _, l := range j.looks {
 		if l.ended.Before(since) || l.begun.After(c.Time) {
@@ -211,8 +222,8 @@ func (j *judge) resetsStranger(c lab.RPC, after look) {
 	}
 }
 
-func (j *judge) excused(spans []span, at time.Time, longer time.Duration) bool {
-	return slices.ContainsFunc(spans, func(s span) bool { return !at.Before(s.from) && at.Before(s.to.Add(longer)) })
+func (j *judge) excused(periods []period, at time.Time, longer time.Duration) bool {
+	return slices.ContainsFunc(periods, func(s period) bool { return !at.Before(s.from) && at.Before(s.to.Add(longer)) })
 }
 
 // list is what the member that is furthest ahead lists.

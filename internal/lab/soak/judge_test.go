@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 				for at := 5 * s; at < 30*s; at += s {
 					j.see(three(at, "", "m2"))
 				}
-				j.paused = []span{{after(4 * s), after(29 * s)}}
+				j.paused = []period{{after(4 * s), after(29 * s)}}
 				j.hear([]lab.RPC{call(30*s, callLeave, "m1", "")})
 				j.see(three(31*s, "", "m2"))
 			},
@@ -148,7 +148,7 @@ func TestJudge(t *testing.T) {
 		"QuorumTaken": {
 			reason: "The campaign did that.",
 			play: func(j *judge) {
-				j.hurt = []span{{after(-30 * s), after(-10 * s)}}
+				j.hurt = []period{{after(-30 * s), after(-10 * s)}}
 				j.see(three(0, "", "m1", "m2"))
 			},
 		},
@@ -232,7 +232,7 @@ func TestJudge(t *testing.T) {
 			tc.play(j)
 			var got []string
 			for _, v := range j.found {
-				got = append(got, v.rule)
+				got = append(got, v.Rule)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nrules broken: -want, +got:\n%s\n%v", tc.reason, diff, j.found)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
 )
 
@@ -41,11 +43,16 @@ type monitor struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	mu    sync.Mutex
-	judge *judge
-	heard uint64 // the number of the last call
-	looks int
-	shown string
+	ledger *ledger
+
+	mu       sync.Mutex
+	judge    *judge
+	heard    uint64 // the number of the last call
+	looks    int
+	writes   int
+	machines map[string]*v1alpha1.TalosMachine // as last written, by key
+	removals map[string]int                    // that have ended, by how
+	shown    string
 }
 
 // watch begins to look. etcd has to serve by now.
@@ -70,7 +77,7 @@ func watch(ctx context.Context, l *lab.Lab, j *judge, pki, connection *corev1.Se
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m := &monitor{
 		fleet: l.Fleet, nodes: nodes, members: map[string]*clientv3.Client{}, names: map[string]string{}, tell: tell,
-		cancel: cancel, done: make(chan struct{}), judge: j,
+		cancel: cancel, done: make(chan struct{}), judge: j, machines: map[string]*v1alpha1.TalosMachine{}, removals: map[string]int{},
 	}
 	for _, machine := range machines {
 		m.names[machine.Address] = machine.Name
@@ -79,6 +86,12 @@ func watch(ctx context.Context, l *lab.Lab, j *judge, pki, connection *corev1.Se
 			m.close()
 			return nil, err
 		}
+	}
+	j.followed = time.Now()
+	if m.ledger, err = follow(ctx, l.ManagementEtcd(), m.read); err != nil {
+		cancel()
+		m.close()
+		return nil, err
 	}
 	go m.run(watching)
 	return m, nil
@@ -135,6 +148,51 @@ func (m *monitor) once(ctx context.Context) {
 	}
 }
 
+// read a page of the ledger.
+func (m *monitor) read(p page) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.writes++
+	if p.key == leaseKey {
+		m.judge.held(p.at, holder(p.lease))
+		return
+	}
+	last := m.machines[p.key]
+	switch {
+	case p.machine != nil:
+		m.machines[p.key] = p.machine
+		m.judge.owners[machineHolder+string(p.machine.GetUID())] = m.names[p.machine.Spec.ForProvider.Address]
+	case last != nil:
+		delete(m.machines, p.key)
+		how := endOf(last)
+		m.removals[how]++
+		m.tell("        the removal of %s has ended: %s", last.GetName(), how)
+		if how == endedDone {
+			m.judge.endings = append(m.judge.endings, ending{at: p.at, machine: m.names[last.Spec.ForProvider.Address], object: last.GetName()})
+		}
+	}
+}
+
+// tally counts what was seen. Removals that have not ended count by what they wait for.
+func (m *monitor) tally(t *Tally) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.Looks, t.Calls, t.Writes = m.looks, m.judge.judged, m.writes
+	maps.Copy(t.Removals, m.removals)
+	for _, is := range m.machines {
+		if leaving(is) {
+			t.Removals["that wait: "+string(is.GetCondition(v1alpha1.TypeRemoval).Reason)]++
+		}
+	}
+}
+
+// locked tells whether a machine holds the lock now.
+func (m *monitor) locked() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.judge.holds()
+}
+
 // show the calls that disturb.
 func (m *monitor) show(calls []lab.RPC) {
 	for _, c := range calls {
@@ -149,7 +207,7 @@ func (m *monitor) show(calls []lab.RPC) {
 
 // look asks every machine at once.
 func (m *monitor) look(ctx context.Context) look {
-	l := look{begun: time.Now()}
+	l := look{begun: time.Now(), stages: m.stages(ctx)}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for machine, c := range m.members {
@@ -228,6 +286,21 @@ func (m *monitor) cordons(ctx context.Context) []string {
 	return out
 }
 
+// stages are what machines show on their consoles. If nobody tells, nothing is known of it.
+func (m *monitor) stages(ctx context.Context) map[string]string {
+	all, err := m.fleet.Machines(ctx)
+	if err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, is := range all {
+		if is.PoweredOn {
+			out[is.Name] = is.Stage
+		}
+	}
+	return out
+}
+
 // note tells the judge what was asked for or broken on purpose.
 func (m *monitor) note(change func(*judge)) {
 	m.mu.Lock()
@@ -236,17 +309,18 @@ func (m *monitor) note(change func(*judge)) {
 }
 
 // broken are the rules that were broken so far.
-func (m *monitor) broken() []violation {
+func (m *monitor) broken() []Violation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.judge.found)
 }
 
-// stop ends the watch.
-func (m *monitor) stop() {
+// stop ends the watch. An error means that something may have been missed.
+func (m *monitor) stop() error {
 	m.cancel()
 	<-m.done
 	m.close()
+	return m.ledger.stop()
 }
 
 func (m *monitor) close() {

@@ -3,6 +3,7 @@ package soak
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -20,7 +21,8 @@ const (
 	// Delete allows the deletion of a machine and asks for it; DeleteUnasked asks without, as a GitOps prune does.
 	Delete
 	DeleteUnasked
-	// CallOff takes Delete out of the management policies of a machine that is being deleted.
+	// CallOff takes Delete out of the management policies of a machine that is being deleted. If none is, one is deleted first,
+	// and its owner thinks better of it after a while.
 	CallOff
 	// Relabel changes the labels of a machine's Node, and Reconfigure what control planes run only after a reboot.
 	Relabel
@@ -36,13 +38,18 @@ const (
 	// Kill ends the provider at once and starts another; Pause stops it for a while, as SIGSTOP does.
 	Kill
 	Pause
+	// Outage stops the API server of the management cluster for a while, so that it accepts and never answers.
+	Outage
+	// Unlock deletes the Lease of the cluster by hand, and Steal has somebody else take it for a while.
+	Unlock
+	Steal
 )
 
-// actions are what events are drawn from, the likely ones more than once.
+// actions are what events are dealt from, the likely ones more than once.
 var actions = []Action{
 	DeclareControlPlane, DeclareControlPlane, DeclareControlPlane, DeclareWorker, DeclareWorker, Approve, Approve, Approve, Approve, Approve,
-	Delete, Delete, Delete, Delete, DeleteUnasked, CallOff, Relabel, Reconfigure, SetCount, Hold,
-	Break, Break, Break, Break, Break, Cut, Kill, Kill, Pause,
+	Delete, Delete, Delete, Delete, DeleteUnasked, CallOff, CallOff, Relabel, Reconfigure, SetCount, Hold,
+	Break, Break, Break, Break, Break, Break, Cut, Kill, Kill, Pause, Outage, Unlock, Steal,
 }
 
 // faults of machines that pass: what each does, the simulator tells.
@@ -54,6 +61,30 @@ var faults = []string{
 
 var sizes = []int{1, 3, 5}
 
+// lengths are how long things last: now and then for longer than the lock lives without its holder, which is five minutes.
+var lengths = append(slices.Repeat([]span{{2 * time.Second, 25 * time.Second}}, 15), span{5*time.Minute + 20*time.Second, 6 * time.Minute})
+
+// A span is how long something may be, from the shortest to the longest.
+type span struct{ least, most time.Duration }
+
+func (s span) draw(r *rand.Rand) time.Duration {
+	return s.least + time.Duration(r.IntN(int((s.most-s.least)/time.Second)+1))*time.Second
+}
+
+// A deck deals each of its cards once, in an order of chance, before it deals any of them again: so even a short campaign
+// has some of everything.
+type deck[T any] struct{ cards, left []T }
+
+func (d *deck[T]) deal(r *rand.Rand) T {
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.cards)
+		r.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	top := d.left[0]
+	d.left = d.left[1:]
+	return top
+}
+
 // An Event is one thing that is done in a campaign. What it is done to is drawn from those that there are by then.
 type Event struct {
 	// Number counts the events of a whole plan, from 1; it stays when others are taken out.
@@ -61,11 +92,11 @@ type Event struct {
 	// At is when it is done, from the beginning of the campaign.
 	At time.Duration
 	Do Action
-	// Pick chooses among the machines that it can be done to, by its remainder.
-	Pick int
+	// Pick chooses among the machines that it can be done to.
+	Pick uint64
 	// Fault is which one; of Break only.
 	Fault string
-	// For is how long it lasts; of Break, Cut, Kill, Pause and Hold.
+	// For is how long it lasts, or takes to come, as of CallOff; of what lasts only.
 	For time.Duration
 	// Count is the new number of control planes; of SetCount only.
 	Count int
@@ -83,45 +114,53 @@ type Plan struct {
 func NewPlan(seed uint64, length time.Duration) Plan {
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // It has to be the same again.
 	p := Plan{Seed: seed, Size: sizes[r.IntN(len(sizes))]}
-	at := time.Duration(0)
-	for {
-		at += seconds(r, 1, 15)
-		// Each event takes the same number of draws, so that no kind of event changes what follows.
-		e := Event{
-			Number: len(p.Events) + 1, At: at, Do: actions[r.IntN(len(actions))], Pick: r.IntN(1 << 16),
-			Fault: faults[r.IntN(len(faults))], For: seconds(r, 2, 25), Count: sizes[r.IntN(len(sizes))],
+	does, breaks, lasts := deck[Action]{cards: actions}, deck[string]{cards: faults}, deck[span]{cards: lengths}
+	between, short := span{time.Second, 15 * time.Second}, lengths[0]
+	for at := between.draw(r); at <= length; at += between.draw(r) {
+		e := Event{Number: len(p.Events) + 1, At: at, Do: does.deal(r), Pick: r.Uint64()}
+		switch e.Do {
+		case Break:
+			e.Fault, e.For = breaks.deal(r), short.draw(r)
+		case SetCount:
+			e.Count = sizes[r.IntN(len(sizes))]
+		case Cut, Kill, Hold, CallOff:
+			e.For = short.draw(r)
+		case Pause, Outage, Steal:
+			e.For = lasts.deal(r).draw(r)
+		default:
 		}
-		if at > length {
-			return p
-		}
-		p.Events = append(p.Events, e.plain())
+		p.Events = append(p.Events, e)
 	}
+	return p
 }
 
-func seconds(r *rand.Rand, least, most int) time.Duration {
-	return time.Duration(least+r.IntN(most-least+1)) * time.Second
+// Only is the plan with these events and no others.
+func (p Plan) Only(numbers []int) Plan {
+	p.Events = slices.DeleteFunc(slices.Clone(p.Events), func(e Event) bool { return !slices.Contains(numbers, e.Number) })
+	return p.tight()
 }
 
-// plain leaves out what means nothing for the action.
-func (e Event) plain() Event {
-	if e.Do != Break {
-		e.Fault = ""
+// longestGap is how long a plan that was shrunk may do nothing: longer than what a campaign leaves between two events, so
+// that a cluster comes to the next one as it would have.
+const longestGap = 20 * time.Second
+
+// tight is the plan without the time in which those events were that have been taken out.
+func (p Plan) tight() Plan {
+	p.Events = slices.Clone(p.Events)
+	var before, cut time.Duration
+	for i, e := range p.Events {
+		cut += max(0, e.At-before-longestGap)
+		before = e.At
+		p.Events[i].At -= cut
 	}
-	if e.Do != SetCount {
-		e.Count = 0
-	}
-	switch e.Do {
-	case Break, Cut, Kill, Pause, Hold:
-	default:
-		e.For = 0
-	}
-	return e
+	return p
 }
 
 var verbs = map[Action]string{
 	DeclareControlPlane: "declare a control plane", DeclareWorker: "declare a worker", Approve: "approve", Delete: "delete, with permission",
 	DeleteUnasked: "delete, without permission", CallOff: "call the removal off", Relabel: "change labels", Reconfigure: "change what needs a reboot",
 	SetCount: "declare the count", Hold: "hold the removal", Break: "fault", Cut: "cut the power", Kill: "kill -9 the provider", Pause: "stop the provider",
+	Outage: "stop the management API server", Unlock: "delete the Lease by hand", Steal: "steal the Lease",
 }
 
 // String is the event as a person would say it.

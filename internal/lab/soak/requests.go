@@ -3,6 +3,8 @@ package soak
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,38 +25,46 @@ const (
 	// label is what Relabel changes, and env what Reconfigure changes.
 	label = "example.org/soak"
 	env   = "SOAK"
+	// takenBack is what is counted when a machine is declared again whose removal was called off.
+	takenBack = "declare again what was let go of"
 	// notNow is what comes of an event that there is nothing for.
 	notNow = "not now: there is no such machine"
 )
 
-// do an event, tell what came of it and count that.
+// do an event. One that waits for its moment does not hold up what comes after it.
 func (c *campaign) do(ctx context.Context, e Event) {
+	switch e.Do {
+	case CallOff, Outage, Unlock, Steal:
+		c.lasting.Go(func() { c.finish(ctx, e) })
+	default:
+		c.finish(ctx, e)
+	}
+}
+
+// finish does an event, tells what came of it and counts that.
+func (c *campaign) finish(ctx context.Context, e Event) {
 	to, err := c.carryOut(ctx, e)
-	came := "done"
+	came := Done
 	switch {
 	case kerrors.IsForbidden(err) || kerrors.IsInvalid(err):
-		came = "refused"
-	case kerrors.IsInternalError(err):
-		came = "refused, since nobody was there to ask" // The webhook fails closed while the provider is dead.
+		came = Refused
+	case unanswered(err):
+		came = Unasked
 	case err != nil:
-		came = "failed"
+		came = Failed
 	case strings.HasPrefix(to, "not now"):
-		came = "not possible then"
+		came = NotNow
 	}
 	line := fmt.Sprintf("#%d %s", e.Number, e)
 	if to != "" {
 		line += ": " + to
 	}
 	if err != nil {
-		line += fmt.Sprintf(": %s: %v", came, err)
+		line += fmt.Sprintf(": %s: %v", headings[came], err)
 	}
 	c.tellf("%s", line)
-	what := verbs[e.Do]
-	if e.Fault != "" {
-		what += " " + e.Fault
-	}
-	c.countf("%s: %s", what, came)
-	if e.Do == DeleteUnasked && err == nil && came == "done" {
+	c.count(e.name(0), came)
+	if e.Do == DeleteUnasked && came == Done {
 		c.watch.note(func(j *judge) {
 			j.breakf(c.begun.Add(e.At), "permission", "the delete of %s was admitted without permission", to)
 		})
@@ -88,9 +98,22 @@ func (c *campaign) carryOut(ctx context.Context, e Event) (string, error) {
 		return c.killProvider(ctx, e)
 	case Pause:
 		return c.stopProvider(ctx, e)
+	case Outage:
+		return c.stopManagement(ctx, e)
+	case Unlock:
+		return c.unlock(ctx, e)
+	case Steal:
+		return c.steal(ctx, e)
 	default:
 		return "", fmt.Errorf("there is no action %d", e.Do)
 	}
+}
+
+// endpoint of the cluster: an address before those of the machines.
+func (c *campaign) endpoint() string {
+	at := c.lab.Subnet().Masked().Addr().As4()
+	at[3] = 10
+	return "https://" + netip.AddrPortFrom(netip.AddrFrom4(at), 6443).String()
 }
 
 func (c *campaign) declareCluster(ctx context.Context) error {
@@ -98,7 +121,7 @@ func (c *campaign) declareCluster(ctx context.Context) error {
 	site.Spec.Credentials.Source = xpv2.CredentialsSourceNone
 	t := &v1alpha1.TalosCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterName}}
 	p := &t.Spec.ForProvider
-	p.Endpoint = "https://127.10.0.10:6443"
+	p.Endpoint = c.endpoint()
 	p.ControlPlane.Count = c.plan.Size
 	p.Versions.Talos, p.Versions.Kubernetes = "v1.13.9", "v1.35.4"
 	t.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: connectionSecret}
@@ -156,7 +179,7 @@ func (c *campaign) blank(ctx context.Context) (*lab.Machine, error) {
 
 // takeBack declares a machine again whose object is gone and that was left as it was; empty if there is none.
 func (c *campaign) takeBack(ctx context.Context) (string, error) {
-	for name, was := range c.abandoned {
+	for name, was := range c.letGo() {
 		err := c.kube.Get(ctx, client.ObjectKeyFromObject(&was), &v1alpha1.TalosMachine{})
 		if !kerrors.IsNotFound(err) {
 			if err != nil {
@@ -168,12 +191,32 @@ func (c *campaign) takeBack(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		delete(c.abandoned, name)
 		if m.Stage != stageMaintenance {
-			return name + ", again", c.declare(ctx, name, was.Spec.ForProvider.Role, m.Address, true)
+			err := c.declare(ctx, name, was.Spec.ForProvider.Role, m.Address, true)
+			if unanswered(err) {
+				c.count(takenBack, Unasked)
+				return "", err
+			}
+			c.count(takenBack, Done)
+			c.forget(name)
+			return name + ", again", err
 		}
+		c.forget(name)
 	}
 	return "", nil
+}
+
+// letGo are the machines whose removal was called off, by name.
+func (c *campaign) letGo() map[string]v1alpha1.TalosMachine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.abandoned)
+}
+
+func (c *campaign) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.abandoned, name)
 }
 
 func (c *campaign) at(ctx context.Context, address string) (lab.Machine, error) {
@@ -204,7 +247,8 @@ func (c *campaign) pick(ctx context.Context, e Event, can func(*v1alpha1.TalosMa
 	if len(all) == 0 {
 		return nil, nil //nolint:nilnil // None is an answer.
 	}
-	return &all[e.Pick%len(all)], nil
+	m := draw(all, e.Pick, func(m v1alpha1.TalosMachine) string { return m.GetName() })
+	return &m, nil
 }
 
 func wanted(m *v1alpha1.TalosMachine) bool { return m.GetDeletionTimestamp() == nil }
@@ -245,13 +289,34 @@ func (c *campaign) remove(ctx context.Context, e Event) (string, error) {
 // everythingButDelete is what is left of the management policies of a machine whose removal is called off.
 var everythingButDelete = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize}
 
+// callOff calls the removal of a machine off that is being deleted, at whatever step that is; if none is, one is deleted first.
 func (c *campaign) callOff(ctx context.Context, e Event) (string, error) {
-	m, err := c.pick(ctx, e, leaving)
-	if m == nil || err != nil {
-		return notNow, err
+	m, err := c.pick(ctx, e, func(m *v1alpha1.TalosMachine) bool { return leaving(m) && !m.LeftAlone() })
+	if err != nil {
+		return "", err
 	}
-	c.abandoned[m.GetName()] = *m.DeepCopy()
-	return m.GetName(), c.change(ctx, m, func(m *v1alpha1.TalosMachine) { m.SetManagementPolicies(everythingButDelete) })
+	if m == nil {
+		name, err := c.remove(ctx, Event{Number: e.Number, Do: Delete, Pick: e.Pick})
+		if name == notNow || err != nil {
+			return name, err
+		}
+		c.tellf("        %s is deleted, to be called off after %s", name, e.For)
+		c.until(ctx, e.For)
+		m = &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	was := &v1alpha1.TalosMachine{}
+	err = c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
+		*was = *m.DeepCopy()
+		c.mu.Lock()
+		c.abandoned[m.GetName()] = *was
+		c.mu.Unlock()
+		m.SetManagementPolicies(everythingButDelete)
+	})
+	if kerrors.IsNotFound(err) {
+		c.forget(m.GetName())
+		return "not now: " + m.GetName() + " is gone already", nil
+	}
+	return fmt.Sprintf("%s, which said %s", m.GetName(), was.GetCondition(v1alpha1.TypeRemoval).Reason), err
 }
 
 // reconfigure changes a machine: what Talos changes as it runs, or what it needs a reboot for.
@@ -278,13 +343,14 @@ func (c *campaign) hold(ctx context.Context, e Event) (string, error) {
 		return notNow, err
 	}
 	return m.GetName(), c.lasts(ctx, e, func(ctx context.Context, on bool) error {
-		return client.IgnoreNotFound(c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
-			if on {
+		if on {
+			return client.IgnoreNotFound(c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
 				metav1.SetMetaDataAnnotation(&m.ObjectMeta, hold, "its data moves first")
-			} else {
-				delete(m.Annotations, hold)
-			}
-		}))
+			}))
+		}
+		return c.surely(ctx, func(ctx context.Context) error {
+			return client.IgnoreNotFound(c.change(ctx, m, func(m *v1alpha1.TalosMachine) { delete(m.Annotations, hold) }))
+		})
 	})
 }
 
