@@ -39,6 +39,12 @@ func call(at time.Duration, method, machine, detail string) lab.RPC {
 	return lab.RPC{Time: after(at), Machine: machine, Method: method, Mutating: true, Detail: detail}
 }
 
+// answered is a call that was answered with OK.
+func answered(c lab.RPC) lab.RPC {
+	c.Done = true
+	return c
+}
+
 // TestJudge has a fabricated log for each rule: one that breaks it, and one that looks like it and does not.
 func TestJudge(t *testing.T) {
 	s := time.Second
@@ -220,6 +226,58 @@ func TestJudge(t *testing.T) {
 				c := call(0, callReset, "blank", "")
 				c.Forwarded = []string{"127.10.0.11"}
 				j.hear([]lab.RPC{c})
+			},
+		},
+		"GoneUnwiped": {
+			reason: "Its disk still has keys and data of etcd.",
+			play: func(j *judge) {
+				j.hear([]lab.RPC{answered(call(0, callApply, "m1", "NO_REBOOT"))})
+				j.endings = []ending{{at: after(s), machine: "m1", object: "cp-1"}}
+				j.see(three(2*s, "m1"))
+			},
+			want: []string{"I4"},
+		},
+		"GoneAfterTheReset": {
+			reason: "It was wiped.",
+			play: func(j *judge) {
+				j.hear([]lab.RPC{answered(call(0, callApply, "m1", "NO_REBOOT")), call(s, callReset, "m1", "")})
+				j.endings = []ending{{at: after(2 * s), machine: "m1", object: "cp-1"}}
+				j.see(three(3*s, "m1"))
+			},
+		},
+		"GoneWithoutAConfiguration": {
+			reason: "It refused the only one that it was sent, so there is nothing to wipe.",
+			play: func(j *judge) {
+				c := answered(call(0, callApply, "m1", "AUTO"))
+				c.Code = 13
+				j.hear([]lab.RPC{c})
+				j.endings = []ending{{at: after(s), machine: "m1", object: "cp-1"}}
+				j.see(three(2*s, "m1"))
+			},
+		},
+		"GoneAndListed": {
+			reason: "Its vote still counts, and nobody gives it.",
+			play: func(j *judge) {
+				j.endings = []ending{{at: after(0), machine: "m1", object: "cp-1"}}
+				j.see(three(s, ""))
+			},
+			want: []string{"I4"},
+		},
+		"GoneAndRunning": {
+			reason: "A reset that ended in a reboot has wiped nothing.",
+			play: func(j *judge) {
+				j.endings = []ending{{at: after(0), machine: "m1", object: "cp-1"}}
+				l := three(s, "m1")
+				l.stages = map[string]string{"m1": stageRunning}
+				j.see(l)
+			},
+			want: []string{"I4"},
+		},
+		"GoneAndLookedAtBefore": {
+			reason: "Only a look from after it tells.",
+			play: func(j *judge) {
+				j.endings = []ending{{at: after(2 * s), machine: "m1", object: "cp-1"}}
+				j.see(three(s, ""))
 			},
 		},
 	}

@@ -31,16 +31,66 @@ func TestPlanReplays(t *testing.T) {
 }
 
 func TestSeedsDiffer(t *testing.T) {
-	seen, done := map[int]bool{}, map[Action]bool{}
+	seen := map[int]bool{}
 	for seed := range uint64(20) {
-		p := NewPlan(seed, 10*time.Minute)
-		seen[p.Size] = true
-		for _, e := range p.Events {
-			done[e.Do] = true
+		seen[NewPlan(seed, time.Minute).Size] = true
+	}
+	if len(seen) != len(sizes) {
+		t.Errorf("20 seeds have sizes %v", seen)
+	}
+}
+
+// TestEachKindComes holds that a few campaigns have every kind of event and of fault, and something that outlives the lock.
+func TestEachKindComes(t *testing.T) {
+	for seed := range uint64(20) {
+		done, broken, long := map[Action]bool{}, map[string]bool{}, 0
+		for _, e := range NewPlan(seed, 40*time.Minute).Events {
+			done[e.Do], broken[e.Fault] = true, true
+			if e.For > lifetime {
+				long++
+			}
+		}
+		if len(done) != len(verbs) || len(broken) != len(faults)+1 || long == 0 {
+			t.Errorf("seed %d has the actions %v, the faults %v and %d that outlive the lock", seed, done, broken, long)
 		}
 	}
-	if len(seen) != len(sizes) || len(done) != len(verbs) {
-		t.Errorf("20 seeds have sizes %v and actions %v", seen, done)
+}
+
+// TestOnly holds that what is left of a plan stays as it was, but for the time in which nothing happens any more.
+func TestOnly(t *testing.T) {
+	p := NewPlan(7, 10*time.Minute)
+	last := len(p.Events)
+	got := p.Only([]int{2, 3, last})
+	if len(got.Events) != 3 || len(p.Events) != last {
+		t.Fatalf("%d events of %d", len(got.Events), last)
+	}
+	a, b, c := got.Events[0], got.Events[1], got.Events[2]
+	if b.At-a.At != p.Events[2].At-p.Events[1].At || c.At-b.At != longestGap {
+		t.Errorf("events at %s, %s and %s", a.At, b.At, c.At)
+	}
+	c.At = p.Events[last-1].At
+	if diff := cmp.Diff(p.Events[last-1], c); diff != "" {
+		t.Errorf("the last event is another one: %s", diff)
+	}
+}
+
+// TestDraw holds that a choice stays when others come or go, so that a plan does the same after it was shrunk.
+func TestDraw(t *testing.T) {
+	all := []string{"cp-1", "cp-2", "cp-3", "cp-e4", "worker-1"}
+	is := func(name string) string { return name }
+	chosen := map[string]bool{}
+	for pick := range uint64(100) {
+		got := draw(all, pick, is)
+		chosen[got] = true
+		for _, gone := range all {
+			left := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == gone })
+			if now := draw(left, pick, is); gone != got && now != got {
+				t.Fatalf("without %s, %d chooses %s instead of %s", gone, pick, now, got)
+			}
+		}
+	}
+	if len(chosen) != len(all) {
+		t.Errorf("chosen were %v", chosen)
 	}
 }
 
