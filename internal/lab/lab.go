@@ -108,8 +108,10 @@ func (l *Lab) Config() *rest.Config { return l.cp.RESTConfig() }
 // Subnet is where the machines are.
 func (l *Lab) Subnet() netip.Prefix { return l.o.Subnet }
 
-// ManagementPID is the process ID of the management cluster's kube-apiserver, and ManagementEtcd the URL of its etcd.
-func (l *Lab) ManagementPID() int     { return l.cp.APIServerPID() }
+// ManagementPID is the process ID of the management cluster's kube-apiserver.
+func (l *Lab) ManagementPID() int { return l.cp.APIServerPID() }
+
+// ManagementEtcd is the URL of the management cluster's etcd.
 func (l *Lab) ManagementEtcd() string { return l.cp.EtcdEndpoint() }
 
 // Err says which part of the lab has ended by itself, if one has: then nothing can be waited for any more.

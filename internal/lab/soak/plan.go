@@ -116,6 +116,7 @@ func NewPlan(seed uint64, length time.Duration) Plan {
 	p := Plan{Seed: seed, Size: sizes[r.IntN(len(sizes))]}
 	does, breaks, lasts := deck[Action]{cards: actions}, deck[string]{cards: faults}, deck[span]{cards: lengths}
 	between, short := span{time.Second, 15 * time.Second}, lengths[0]
+	thought := span{time.Second, 12 * time.Second} // About as long as a removal takes, to come before each of its steps.
 	for at := between.draw(r); at <= length; at += between.draw(r) {
 		e := Event{Number: len(p.Events) + 1, At: at, Do: does.deal(r), Pick: r.Uint64()}
 		switch e.Do {
@@ -123,8 +124,10 @@ func NewPlan(seed uint64, length time.Duration) Plan {
 			e.Fault, e.For = breaks.deal(r), short.draw(r)
 		case SetCount:
 			e.Count = sizes[r.IntN(len(sizes))]
-		case Cut, Kill, Hold, CallOff:
+		case Cut, Kill, Hold:
 			e.For = short.draw(r)
+		case CallOff:
+			e.For = thought.draw(r)
 		case Pause, Outage, Steal:
 			e.For = lasts.deal(r).draw(r)
 		default:

@@ -56,7 +56,7 @@ func (c *campaign) finish(ctx context.Context, e Event) {
 		came = NotNow
 	}
 	line := fmt.Sprintf("#%d %s", e.Number, e)
-	if to != "" {
+	if to != "" && (err == nil || to != notNow) {
 		line += ": " + to
 	}
 	if err != nil {
