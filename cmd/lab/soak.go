@@ -109,7 +109,7 @@ func soakOnce(ctx context.Context, subnet netip.Prefix, p soak.Plan) (r soak.Rep
 	}
 	l, err := lab.Start(ctx, lab.Options{
 		Root: ".", Bin: filepath.Dir(self), Machines: p.Machines(), Subnet: subnet, Scale: soakScale,
-		Logs: filepath.Join(".cache", "soak-logs"), Out: os.Stdout,
+		Logs: filepath.Join(".cache", "soak-logs", fmt.Sprintf("%d-%d", p.Seed, len(p.Events))), Out: os.Stdout,
 	})
 	if err != nil {
 		return r, err
@@ -118,6 +118,11 @@ func soakOnce(ctx context.Context, subnet netip.Prefix, p soak.Plan) (r soak.Rep
 	r, err = soak.Run(ctx, l, p, os.Stdout)
 	if ctx.Err() != nil {
 		return r, errors.New("interrupted")
+	}
+	if err != nil || len(r.Found) > 0 {
+		dir, kept := l.KeepLogs(func(text string) string { return text })
+		fmt.Printf("the logs are in %s\n", dir)
+		err = errors.Join(err, kept)
 	}
 	return r, err
 }
