@@ -28,7 +28,7 @@ func (c *campaign) midway(ctx context.Context, e Event) bool {
 	if e.Pick%2 == 0 {
 		return true
 	}
-	return lab.Await(ctx, "the lock is held", lurk, func(context.Context) error {
+	err := lab.Await(ctx, "the lock is held", lurk, func(context.Context) error {
 		select {
 		case <-c.ended:
 			return nil
@@ -38,7 +38,8 @@ func (c *campaign) midway(ctx context.Context, e Event) bool {
 			return errors.New("nobody holds the lock")
 		}
 		return nil
-	}) == nil
+	})
+	return err == nil && c.watch.locked()
 }
 
 // stopManagement stops the API server of the management cluster for a while: it accepts connections and says nothing.
