@@ -74,7 +74,7 @@ func runSoak(ctx context.Context, o soakOptions) error {
 func shrinkPlan(ctx context.Context, o soakOptions, minutes float64, r soak.Report) {
 	p, rule := r.Plan, r.Found[0].Rule
 	p.Events = slices.DeleteFunc(slices.Clone(p.Events), func(e soak.Event) bool { return e.Number > r.Broken })
-	p = soak.Shrink(p, o.tries, func(p soak.Plan) bool {
+	p = soak.Shrink(p, o.tries, r.Guesses(), func(p soak.Plan) bool {
 		if ctx.Err() != nil {
 			return false
 		}

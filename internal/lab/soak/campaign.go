@@ -40,6 +40,8 @@ func (p Plan) Machines() int { return p.Size + 3 }
 type Report struct {
 	Plan Plan
 	Tally
+	// Came is what came of each event that was done, by its number.
+	Came map[int]Outcome
 	// Found are the rules that were broken, in order, and Broken the number of the event after which the first was.
 	Found  []Violation
 	Broken int
@@ -101,7 +103,7 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	}
 	c := &campaign{
 		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1),
-		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Tally: newTally()},
+		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Tally: newTally(), Came: map[int]Outcome{}},
 	}
 	err = c.run(ctx)
 	c.mend()
@@ -216,6 +218,14 @@ func (c *campaign) count(what string, came Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report.count(what, came)
+}
+
+// note what came of an event.
+func (c *campaign) note(e Event, came Outcome) {
+	c.count(e.name(0), came)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Came[e.Number] = came
 }
 
 // fail notes an error of the lab itself.

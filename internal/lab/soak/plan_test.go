@@ -104,7 +104,7 @@ func TestShrink(t *testing.T) {
 		has := func(n int) bool { return slices.ContainsFunc(p.Events, func(e Event) bool { return e.Number == n }) }
 		return has(a) && has(b)
 	}
-	small := Shrink(p, 1000, fails)
+	small := Shrink(p, 1000, nil, fails)
 	var got []int
 	for _, e := range small.Events {
 		got = append(got, e.Number)
@@ -113,10 +113,58 @@ func TestShrink(t *testing.T) {
 		t.Errorf("after %d tries: -want, +got:\n%s", tries, diff)
 	}
 	tries = 0
-	if small := Shrink(p, 5, fails); tries != 5 || !fails(small) {
+	if small := Shrink(p, 5, nil, fails); tries != 5 || !fails(small) {
 		t.Errorf("%d tries of 5, and what is left fails: %t", tries, fails(small))
 	}
-	if got := Shrink(p, 1000, func(Plan) bool { return false }); len(got.Events) != len(p.Events) {
+	if got := Shrink(p, 1000, nil, func(Plan) bool { return false }); len(got.Events) != len(p.Events) {
 		t.Error("a plan was shrunk to one that does not fail")
+	}
+}
+
+// TestGuesses holds that what nothing came of goes first, then what goes wrong, each in one try, and comes back if it was needed.
+func TestGuesses(t *testing.T) {
+	r := Report{Plan: NewPlan(7, 10*time.Minute), Came: map[int]Outcome{}}
+	for _, e := range r.Plan.Events {
+		r.Came[e.Number] = Done
+		if e.Number%2 == 0 {
+			r.Came[e.Number] = NotNow
+		}
+	}
+	for name, tc := range map[string]struct {
+		needed func(Event) bool
+		tries  int
+		want   func(Event) bool
+	}{
+		"Neither": {func(Event) bool { return false }, 2, func(e Event) bool { return e.Number%2 == 1 && e.Do < Break }},
+		"Faults":  {func(e Event) bool { return e.Number%2 == 1 && e.Do >= Break }, 2, func(e Event) bool { return e.Number%2 == 1 }},
+		"All":     {func(Event) bool { return true }, 2, func(Event) bool { return true }},
+		"OneTry":  {func(Event) bool { return false }, 1, func(e Event) bool { return e.Number%2 == 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all, want, got []int
+			for _, e := range r.Plan.Events {
+				if tc.needed(e) {
+					all = append(all, e.Number)
+				}
+				if tc.want(e) {
+					want = append(want, e.Number)
+				}
+			}
+			small := Shrink(r.Plan, tc.tries, r.Guesses(), func(p Plan) bool {
+				n := 0
+				for _, e := range p.Events {
+					if tc.needed(e) {
+						n++
+					}
+				}
+				return n == len(all)
+			})
+			for _, e := range small.Events {
+				got = append(got, e.Number)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+		})
 	}
 }

@@ -63,7 +63,7 @@ func (c *campaign) finish(ctx context.Context, e Event) {
 		line += fmt.Sprintf(": %s: %v", headings[came], err)
 	}
 	c.tellf("%s", line)
-	c.count(e.name(0), came)
+	c.note(e, came)
 	if e.Do == DeleteUnasked && came == Done {
 		c.watch.note(func(j *judge) {
 			j.breakf(c.begun.Add(e.At), "permission", "the delete of %s was admitted without permission", to)
