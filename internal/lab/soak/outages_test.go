@@ -33,6 +33,25 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
+// TestPersist holds that silence is not taken for success.
+func TestPersist(t *testing.T) {
+	c := &campaign{}
+	conflict := kerrors.NewConflict(schema.GroupResource{}, "cp-1", errors.New("somebody was faster"))
+	for name, answers := range map[string][]error{
+		"Silence": {context.DeadlineExceeded}, "SilenceAfterARace": {conflict, fmt.Errorf("no answer: %w", context.DeadlineExceeded)},
+		"Race": {conflict, nil}, "Success": {nil},
+	} {
+		asked := 0
+		err := c.persist(t.Context(), func(context.Context) error {
+			asked++
+			return answers[asked-1]
+		})
+		if want := answers[len(answers)-1]; asked != len(answers) || !errors.Is(err, want) {
+			t.Errorf("%s: error %v after %d of %d tries, want %v", name, err, asked, len(answers), want)
+		}
+	}
+}
+
 func TestName(t *testing.T) {
 	for want, e := range map[string]struct {
 		event  Event

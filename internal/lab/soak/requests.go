@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -377,7 +378,13 @@ func (c *campaign) changeCluster(ctx context.Context, f func(*v1alpha1.TalosClus
 	})
 }
 
-// persist repeats what lost a race.
+// persist repeats what lost a race. What was not answered in time is an error, which RetryOnConflict by itself would swallow: it
+// takes the end of a request's time for that of its own.
 func (c *campaign) persist(ctx context.Context, try func(context.Context) error) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return try(ctx) })
+	var last error
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		last = try(ctx)
+		return last
+	})
+	return cmp.Or(last, err)
 }
