@@ -121,6 +121,21 @@ func TestShrink(t *testing.T) {
 	}
 }
 
+// TestShrinkWastesNothing holds that no try is made with nothing left as long as more than one event is.
+func TestShrinkWastesNothing(t *testing.T) {
+	p := NewPlan(7, 10*time.Minute)
+	p.Events = p.Events[:9]
+	small := Shrink(p, 1000, nil, func(less Plan) bool {
+		if len(less.Events) == 0 {
+			t.Error("a try with nothing left")
+		}
+		return len(less.Events) >= 4 && less.Events[len(less.Events)-4].Number == 6
+	})
+	if len(small.Events) != 4 {
+		t.Errorf("%d events are left, want 4", len(small.Events))
+	}
+}
+
 // TestGuesses holds that what nothing came of goes first, then what goes wrong, each in one try, and comes back if it was needed.
 func TestGuesses(t *testing.T) {
 	r := Report{Plan: NewPlan(7, 10*time.Minute), Came: map[int]Outcome{}}

@@ -26,6 +26,7 @@ func Shrink(p Plan, tries int, guesses []func(Event) bool, fails func(Plan) bool
 			tries--
 			if fails(less) {
 				p, shrunk = less, true
+				part = max(1, min(part, (len(p.Events)+1)/2)) // Else the next try could be one with nothing left.
 			} else {
 				from += part
 			}
