@@ -14,6 +14,8 @@ type ending struct {
 	at      time.Time
 	machine string
 	object  string
+	// seen is the first look after it. It is judged at the next one, when it is known what was sent to the machine meanwhile.
+	seen *look
 }
 
 // How removals end.
@@ -37,30 +39,39 @@ func endOf(last *v1alpha1.TalosMachine) string {
 // configured notes the calls that matter to whether a machine has to be wiped: it does from the configuration that it takes
 // on, and that it has been asked for is the least.
 func (j *judge) configured(c lab.RPC) {
-	switch {
-	case c.Method == callApply && c.Done && c.Code == 0:
-		j.unwiped[c.Machine] = true
-	case c.Method == callReset:
+	switch c.Method {
+	case callApply:
+		j.applied[c.Machine] = c.Time
+		if c.Done && c.Code == 0 {
+			j.unwiped[c.Machine] = true
+		}
+	case callReset:
 		delete(j.unwiped, c.Machine)
 	}
 }
 
 // truly holds I4 against removals that have ended: each machine was reset after its last configuration, is no member of etcd,
-// and does not run any more what it ran.
+// and does not run any more what it ran. One that is configured anew by then tells nothing.
 func (j *judge) truly(l look) {
 	rest := j.endings[:0]
 	for _, e := range j.endings {
-		if !l.begun.After(e.at) {
+		if e.seen == nil {
+			if l.begun.After(e.at) {
+				e.seen = &l
+			}
 			rest = append(rest, e)
+			continue
+		}
+		if j.applied[e.machine].After(e.at) {
 			continue
 		}
 		if j.unwiped[e.machine] {
 			j.breakf(e.at, "I4", "%s is gone, and %s was not reset since it was configured", e.object, e.machine)
 		}
-		if m, ok := l.voter(e.machine, 0); ok {
+		if m, ok := e.seen.voter(e.machine, 0); ok {
 			j.breakf(e.at, "I4", "%s is gone, and etcd still has the member %016x at %s", e.object, m.id, e.machine)
 		}
-		if l.stages[e.machine] == stageRunning {
+		if e.seen.stages[e.machine] == stageRunning {
 			j.breakf(e.at, "I4", "%s is gone, and %s still runs", e.object, e.machine)
 		}
 	}

@@ -87,14 +87,16 @@ type judge struct {
 	owners   map[string]string
 	followed time.Time
 	// unwiped are machines that took a configuration on since they were last reset, and endings those of removals.
+	// applied is when a configuration was last sent to a machine.
 	unwiped map[string]bool
+	applied map[string]time.Time
 	endings []ending
 	found   []Violation
 	judged  int
 }
 
 func newJudge() *judge {
-	return &judge{approved: map[string]bool{}, founders: map[string]bool{}, owners: map[string]string{}, unwiped: map[string]bool{}}
+	return &judge{approved: map[string]bool{}, founders: map[string]bool{}, owners: map[string]string{}, unwiped: map[string]bool{}, applied: map[string]time.Time{}}
 }
 
 func (j *judge) breakf(at time.Time, rule, format string, args ...any) {

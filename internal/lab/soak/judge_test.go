@@ -234,8 +234,20 @@ func TestJudge(t *testing.T) {
 				j.hear([]lab.RPC{answered(call(0, callApply, "m1", "NO_REBOOT"))})
 				j.endings = []ending{{at: after(s), machine: "m1", object: "cp-1"}}
 				j.see(three(2*s, "m1"))
+				j.see(three(3*s, "m1"))
 			},
 			want: []string{"I4"},
+		},
+		"GoneAndDeclaredAgain": {
+			reason: "What it runs is new, however late the look was.",
+			play: func(j *judge) {
+				j.endings = []ending{{at: after(0), machine: "m1", object: "cp-1"}}
+				l := three(s, "")
+				l.stages = map[string]string{"m1": stageRunning}
+				j.see(l)
+				j.hear([]lab.RPC{answered(call(s, callApply, "m1", "AUTO"))})
+				j.see(three(3*s, ""))
+			},
 		},
 		"GoneAfterTheReset": {
 			reason: "It was wiped.",
@@ -243,6 +255,7 @@ func TestJudge(t *testing.T) {
 				j.hear([]lab.RPC{answered(call(0, callApply, "m1", "NO_REBOOT")), call(s, callReset, "m1", "")})
 				j.endings = []ending{{at: after(2 * s), machine: "m1", object: "cp-1"}}
 				j.see(three(3*s, "m1"))
+				j.see(three(4*s, "m1"))
 			},
 		},
 		"GoneWithoutAConfiguration": {
@@ -253,6 +266,7 @@ func TestJudge(t *testing.T) {
 				j.hear([]lab.RPC{c})
 				j.endings = []ending{{at: after(s), machine: "m1", object: "cp-1"}}
 				j.see(three(2*s, "m1"))
+				j.see(three(3*s, "m1"))
 			},
 		},
 		"GoneAndListed": {
@@ -260,6 +274,7 @@ func TestJudge(t *testing.T) {
 			play: func(j *judge) {
 				j.endings = []ending{{at: after(0), machine: "m1", object: "cp-1"}}
 				j.see(three(s, ""))
+				j.see(three(2*s, ""))
 			},
 			want: []string{"I4"},
 		},
@@ -270,6 +285,7 @@ func TestJudge(t *testing.T) {
 				l := three(s, "m1")
 				l.stages = map[string]string{"m1": stageRunning}
 				j.see(l)
+				j.see(three(2*s, "m1"))
 			},
 			want: []string{"I4"},
 		},
@@ -278,6 +294,8 @@ func TestJudge(t *testing.T) {
 			play: func(j *judge) {
 				j.endings = []ending{{at: after(2 * s), machine: "m1", object: "cp-1"}}
 				j.see(three(s, ""))
+				j.see(three(3*s, "m1"))
+				j.see(three(4*s, "m1"))
 			},
 		},
 	}
