@@ -19,6 +19,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/bench"
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
+	"github.com/maesh/provider-ichor/internal/lab/crashsweep"
 	story "github.com/maesh/provider-ichor/internal/lab/demo"
 	"github.com/maesh/provider-ichor/internal/lab/prove"
 	"github.com/maesh/provider-ichor/internal/lab/tools"
@@ -52,6 +53,11 @@ func run(args []string) error {
 	tries := campaign.Flag("tries", "How often a campaign that broke a rule is run again to make it shorter.").Default("8").Int()
 	onlyEvents := campaign.Flag("only", "Number of an event to do; may be repeated. Default: all. Later campaigns are left out.").Ints()
 	campaignSubnet := campaign.Flag("subnet", "A /24 of loopback for the machines.").Default("127.10.0.0/24").String()
+	crashes := app.Command("crashsweep", "Kill the provider right after each of its writes, on real parts, and let another one go on. Run it from the root of the source tree.")
+	jobs := crashes.Flag("job", "What is swept: "+strings.Join(crashsweep.Jobs(), ", ")+". May be repeated.").Default("removal").Enums(crashsweep.Jobs()...)
+	every := crashes.Flag("every", "Kill after every n-th write only.").Default("1").Int()
+	offset := crashes.Flag("offset", "The first write to kill after.").Default("1").Int()
+	bound := crashes.Flag("limit", "About how long each job is swept; it leaves out as many writes as it has to. 0 has no end.").Default("0").Duration()
 	proof := app.Command("prove", "Run what proves the product, and print one table. Run it from the root of the source tree.")
 	depth := proof.Flag("depth", "How far the model check goes: full takes minutes and 4 GiB.").Default("full").Enum("short", "full")
 	command, err := app.Parse(args)
@@ -69,6 +75,8 @@ func run(args []string) error {
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():
 		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout})
+	case crashes.FullCommand():
+		return sweepAlone(ctx, crashsweep.Options{Jobs: *jobs, Every: *every, Offset: *offset, Limit: *bound})
 	case campaign.FullCommand():
 		at, err := netip.ParsePrefix(*campaignSubnet)
 		if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +32,7 @@ type serve struct {
 	version    *string
 	installed  *bool
 	quiet      *bool
+	tell       *string
 }
 
 func newServe(app *kingpin.Application) *serve {
@@ -45,6 +48,7 @@ func newServe(app *kingpin.Application) *serve {
 		version:    cmd.Flag("talos-version", "Version on the machines' boot media.").Default(simulator.DefaultTalosVersion).String(),
 		installed:  cmd.Flag("installed", "Talos is on the machines' disks already, without a configuration.").Bool(),
 		quiet:      cmd.Flag("quiet", "Do not log what the machines do.").Bool(),
+		tell:       cmd.Flag("tell", "URL that each call that changed a machine is posted to before it is answered; the answer waits for that of the URL.").String(),
 	}
 }
 
@@ -89,12 +93,32 @@ func (s *serve) options(ctx context.Context, stderr io.Writer) (simulator.Option
 	if !*s.quiet {
 		opts.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	}
+	if *s.tell != "" {
+		opts.Answering = teller(ctx, *s.tell)
+	}
 	if *s.kubernetes {
 		if opts.Binaries, err = controlplane.EnsureBinaries(ctx, stderr); err != nil {
 			return opts, err
 		}
 	}
 	return opts, nil
+}
+
+// teller posts calls to a URL. One that nobody listens to is not told: the machines go on.
+func teller(ctx context.Context, to string) func(simulator.RPC) {
+	return func(r simulator.RPC) {
+		body, err := json.Marshal(r)
+		if err != nil {
+			return
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+		if err != nil {
+			return
+		}
+		if answer, err := http.DefaultClient.Do(req); err == nil {
+			_ = answer.Body.Close() // That it came is all.
+		}
+	}
 }
 
 func listenLoopback(ctx context.Context, address string) (net.Listener, error) {

@@ -113,13 +113,15 @@ var layout = map[string]layer{
 	"internal/lab/prove": {imports: []string{"internal/decide/modelcheck"}, never: noTalosAPI},
 	// A campaign makes requests as users do, and is judged by what machines and etcd tell.
 	"internal/lab/soak":         {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
+	// A sweep makes requests as users do, and is judged by what judges campaigns.
+	"internal/lab/crashsweep":   {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/controlplane", "internal/lab/soak"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/crossplane":   {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/e2e":          {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1", "internal/lab", "internal/lab/crossplane", "internal/lab/flux", "internal/lab/story", "internal/xpkg"}, never: noTalosAPI},
 	"internal/lab/flux":         {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/story":        {imports: []string{"internal/lab"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},
-	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/demo", "internal/lab/e2e", "internal/lab/prove", "internal/lab/soak", "internal/lab/tools"}, never: noTalosAPI},
+	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/crashsweep", "internal/lab/demo", "internal/lab/e2e", "internal/lab/prove", "internal/lab/soak", "internal/lab/tools"}, never: noTalosAPI},
 	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
 	"internal/bench":            {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 

@@ -40,6 +40,11 @@ type Options struct {
 	Bare bool
 	// Poll is how often the provider looks at each object; 0 is the pace of a demo.
 	Poll time.Duration
+	// Tell is the URL that each call that changed a machine is posted to before it is answered; empty tells nobody.
+	Tell string
+	// Front stands between the provider and the management cluster: it gets how to reach the cluster, and returns how the
+	// provider is to reach it. Nil is no front.
+	Front func(*rest.Config) (*rest.Config, error)
 	// Out gets progress.
 	Out io.Writer
 }
@@ -57,9 +62,11 @@ type Lab struct {
 	cp       *controlplane.ControlPlane
 	fleet    *controlplane.Process
 	provider *controlplane.Process
-	webhook  netip.AddrPort
-	certs    string
-	undo     []func() error
+	// kubeconfig is the provider's.
+	kubeconfig string
+	webhook    netip.AddrPort
+	certs      string
+	undo       []func() error
 }
 
 // Start starts a lab. If that fails, whatever was started is stopped again and the logs are kept.
@@ -92,7 +99,7 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	l.Kubectl = kubectl[tools.Kubectl.Name]
 	steps := []func(context.Context) error{func(ctx context.Context) error { return l.startManagement(ctx, binaries) }, l.startFleet}
 	if !o.Bare {
-		steps = append(steps, l.installCRDs, l.issueWebhookCertificate, l.StartProvider, l.installWebhooks)
+		steps = append(steps, l.installCRDs, l.writeProviderKubeconfig, l.issueWebhookCertificate, l.StartProvider, l.installWebhooks)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -182,6 +189,9 @@ func (l *Lab) startFleet(ctx context.Context) error {
 	if l.o.Light {
 		args = append(args, "--light", "--quiet")
 	}
+	if l.o.Tell != "" {
+		args = append(args, "--tell", l.o.Tell)
+	}
 	p, err := controlplane.StartProcess(controlplane.Command{
 		Name: "talossim", Path: filepath.Join(l.o.Bin, "talossim"), Log: filepath.Join(l.Dir, "talossim.log"), Grace: 30 * time.Second, Args: args,
 	})
@@ -198,6 +208,27 @@ func (l *Lab) startFleet(ctx context.Context) error {
 		_, err := l.Fleet.Machines(ctx)
 		return err
 	})
+}
+
+// writeProviderKubeconfig says how the provider reaches the management cluster.
+func (l *Lab) writeProviderKubeconfig(context.Context) error {
+	if l.o.Front == nil {
+		l.kubeconfig = l.Kubeconfig
+		return nil
+	}
+	config, err := l.o.Front(l.Config())
+	if err != nil {
+		return fmt.Errorf("cannot stand in front of the management cluster: %w", err)
+	}
+	kubeconfig, err := controlplane.Kubeconfig(config)
+	if err != nil {
+		return err
+	}
+	l.kubeconfig = filepath.Join(l.Dir, "provider.kubeconfig")
+	if err := os.WriteFile(l.kubeconfig, kubeconfig, 0o600); err != nil {
+		return fmt.Errorf("cannot write the provider's kubeconfig: %w", err)
+	}
+	return nil
 }
 
 func (l *Lab) issueWebhookCertificate(context.Context) error {
@@ -241,7 +272,7 @@ func (l *Lab) StartProvider(context.Context) error {
 	}
 	p, err := controlplane.StartProcess(controlplane.Command{
 		Name: "provider", Path: filepath.Join(l.o.Bin, "provider"), Log: l.ProviderLog(), Grace: 20 * time.Second,
-		Env:  []string{"KUBECONFIG=" + l.Kubeconfig, "POD_NAMESPACE=default", "WEBHOOK_TLS_CERT_DIR=" + l.certs},
+		Env:  []string{"KUBECONFIG=" + l.kubeconfig, "POD_NAMESPACE=default", "WEBHOOK_TLS_CERT_DIR=" + l.certs},
 		Args: args,
 	})
 	if err != nil {

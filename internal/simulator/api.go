@@ -252,13 +252,18 @@ func (a *api) detail(rec *RPC, req any) {
 }
 
 func (a *api) finish(rec *RPC, err error) {
+	var is RPC
 	a.sys.m.fleet.rpcs.amend(rec, func(r *RPC) {
 		r.Done = true
 		r.Code = status.Code(err)
 		if err != nil {
 			r.Message = status.Convert(err).Message()
 		}
+		is = *r
 	})
+	if tell := a.sys.m.fleet.opts.Answering; tell != nil && is.Mutating && is.Code == codes.OK && len(is.Forwarded) == 0 {
+		tell(is)
+	}
 }
 
 // asStatus turns a handler's error into what the caller will see, so that the log says the same.

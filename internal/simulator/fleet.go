@@ -37,6 +37,9 @@ type Options struct {
 	Light bool
 	// Log gets what a console would show. Default: nothing.
 	Log *slog.Logger
+	// Answering is told each call that a machine has carried out and that may have changed something, before its caller is:
+	// the answer waits for it. Calls that are passed on show where they arrive. Default: nobody is told.
+	Answering func(RPC)
 }
 
 // A Fleet is a set of simulated machines on loopback addresses, and the clusters that they form.

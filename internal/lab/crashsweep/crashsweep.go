@@ -1,0 +1,312 @@
+// Package crashsweep kills the provider right after each of its writes, to Kubernetes or to a machine, and lets a new one go
+// on: the real binary, a real API server in front of it and real etcd members inside of the machines. What comes of it is
+// judged from outside. It must never take the product's word for what the world can be asked.
+package crashsweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/soak"
+)
+
+// Machines is how many machines a sweep needs: three control planes, a worker, and a spare one.
+const Machines = 5
+
+// patience is how long a job may take, killed or not, on two cores that everything shares.
+const patience = 5 * time.Minute
+
+// Options of a sweep.
+type Options struct {
+	// Jobs are swept one after another; Jobs() has their names.
+	Jobs []string
+	// Every n-th write is one to be killed after, from Offset on; 0 is each, from the first.
+	Every, Offset int
+	// Limit is about how long each job may be swept, at least one point; 0 has no end. It makes Every as large as it has to be.
+	Limit time.Duration
+	// Lab is what the sweep runs on, besides what it sets itself.
+	Lab lab.Options
+	// Subnet is where the machines are, a /24.
+	Subnet netip.Prefix
+	// Out gets a line for each point.
+	Out io.Writer
+}
+
+// A Report is what a sweep came to.
+type Report struct {
+	Jobs []JobReport
+	// Looks is how often etcd was looked at.
+	Looks int
+}
+
+// A JobReport is what the sweep of one job came to.
+type JobReport struct {
+	Name string
+	// Writes is how many the job took when nobody was killed, Every the distance of those that were followed by a kill, and
+	// Points how many those were.
+	Writes, Every, Points int
+	// Violation is what did not hold in the end; empty if all did.
+	Violation string
+}
+
+// Points are those of all jobs.
+func (r Report) Points() int {
+	n := 0
+	for _, j := range r.Jobs {
+		n += j.Points
+	}
+	return n
+}
+
+// Violations are those of all jobs.
+func (r Report) Violations() []string {
+	var out []string
+	for _, j := range r.Jobs {
+		if j.Violation != "" {
+			out = append(out, j.Name+": "+j.Violation)
+		}
+	}
+	return out
+}
+
+// A sweep is one run on one lab.
+type sweep struct {
+	o    Options
+	lab  *lab.Lab
+	kube client.Client
+	fuse *fuse
+
+	// workload is the front of the cluster's API, and nodes looks at that from behind; nil without a cluster.
+	workload *front
+	nodes    kubernetes.Interface
+	watch    *soak.Watch
+	report   Report
+	// joined counts the control planes that were ever declared, and changed the changes that need a reboot.
+	joined, changed int
+}
+
+// Run sweeps. An error says that it could not be run; what did not hold is in the report, and ends it.
+func Run(ctx context.Context, o Options) (found Report, err error) {
+	s := &sweep{o: o, fuse: &fuse{}}
+	told, err := serve(ctx, "127.0.0.1:0", nil, calls(s.fuse))
+	if err != nil {
+		return Report{}, err
+	}
+	defer told.close()
+	var entrance *front
+	o.Lab.Machines, o.Lab.Subnet, o.Lab.Tell = Machines, o.Subnet, "http://"+told.listener.Addr().String()
+	o.Lab.Front = func(to *rest.Config) (through *rest.Config, err error) {
+		entrance, through, err = management(ctx, to, s.fuse)
+		return through, err
+	}
+	if s.lab, err = lab.Start(ctx, o.Lab); err != nil {
+		return Report{}, err
+	}
+	defer func() {
+		s.leave()
+		found = s.report
+		err = errors.Join(err, s.lab.Stop())
+		entrance.close()
+	}()
+	s.fuse.kill = s.lab.KillProvider
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return Report{}, fmt.Errorf("cannot make a scheme: %w", err)
+	}
+	if s.kube, err = client.New(s.lab.Config(), client.Options{Scheme: scheme}); err != nil {
+		return Report{}, fmt.Errorf("cannot make a client: %w", err)
+	}
+	for _, name := range o.Jobs {
+		r, err := s.sweepJob(ctx, name)
+		s.report.Jobs = append(s.report.Jobs, r)
+		if err != nil || r.Violation != "" {
+			return s.report, err
+		}
+	}
+	return s.report, nil
+}
+
+// leave the cluster, which is about to end or has ended.
+func (s *sweep) leave() {
+	if s.watch != nil {
+		s.report.Looks += s.watch.Looks()
+		s.watch.Stop()
+		s.watch = nil
+	}
+	if s.workload != nil {
+		s.workload.close()
+		s.workload = nil
+	}
+}
+
+// sweepJob runs a job without a kill, to see what it writes, and then with a kill after each of these writes that is due. A
+// job that writes more, as one that waits for longer may, is swept to its own end.
+func (s *sweep) sweepJob(ctx context.Context, name string) (JobReport, error) {
+	r, j := JobReport{Name: name, Every: max(s.o.Every, 1)}, s.jobs()[name]
+	if j.ask == nil {
+		return r, fmt.Errorf("there is no job %q; there are %s", name, strings.Join(Jobs(), ", "))
+	}
+	begun := time.Now()
+	p, err := s.point(ctx, j, 0)
+	if err != nil {
+		return r, err
+	}
+	r.Writes, r.Violation = len(p.writes), p.violation
+	if s.o.Limit > 0 {
+		// The first run also brought up what the job stands on, which makes up for the starts of providers.
+		fit := max(int(s.o.Limit/time.Since(begun))-1, 1)
+		r.Every = max(r.Every, (r.Writes+fit-1)/fit)
+	}
+	s.sayf("%s: %d writes, %s without a kill; now with a kill after every %d. of them, from %d on", name, r.Writes, p.took.Round(time.Second), r.Every, max(s.o.Offset, 1))
+	for k := max(s.o.Offset, 1); r.Violation == "" && k <= r.Writes; k += r.Every {
+		p, err := s.point(ctx, j, k)
+		if err != nil {
+			return r, err
+		}
+		if !p.killed && p.violation == "" {
+			break // It took less this time.
+		}
+		r.Points, r.Violation = r.Points+1, p.violation
+		s.sayf("%s %3d/%d  %-70s at its end after %5.1f s%s", name, k, r.Writes, last(p.writes), p.took.Seconds(), orElse(p.violation))
+	}
+	return r, nil
+}
+
+func orElse(violation string) string {
+	if violation == "" {
+		return ""
+	}
+	return "  VIOLATION " + violation
+}
+
+func last(writes []string) string {
+	if len(writes) == 0 {
+		return "nothing"
+	}
+	return writes[len(writes)-1]
+}
+
+// A point is one run of a job.
+type point struct {
+	writes []string
+	killed bool
+	// took is how long it took to its end: from the kill if there was one, else from the beginning.
+	took      time.Duration
+	violation string
+}
+
+// point runs a job once, with a kill after its k-th write unless k is 0.
+func (s *sweep) point(ctx context.Context, j job, k int) (point, error) {
+	if err := j.prepare(ctx); err != nil {
+		return point{}, fmt.Errorf("cannot prepare: %w", err)
+	}
+	from, err := s.lab.Fleet.LastCall(ctx)
+	if err != nil {
+		return point{}, err
+	}
+	s.fuse.light(k)
+	begun := time.Now()
+	a, err := j.ask(ctx)
+	if err != nil {
+		return point{}, fmt.Errorf("cannot ask: %w", err)
+	}
+	a.from = from
+	var p point
+	ended := s.await(ctx, "the job has ended", func(ctx context.Context) error {
+		if p.writes, p.killed, err = s.fuse.told(); p.killed {
+			return nil
+		}
+		return j.ended(ctx)
+	})
+	if p.killed {
+		if err != nil {
+			return p, err
+		}
+		s.fuse.light(0)
+		if err := s.lab.StartProvider(ctx); err != nil {
+			return p, err
+		}
+		begun = time.Now()
+		ended = s.await(ctx, "a new provider has ended the job", j.ended)
+	}
+	p.took = time.Since(begun)
+	if err := errors.Join(ctx.Err(), s.lab.Err()); err != nil {
+		return p, err
+	}
+	if !p.killed {
+		p.writes, _, _ = s.fuse.told()
+	}
+	p.violation = s.judge(ctx, j, a, ended)
+	return p, ctx.Err()
+}
+
+// judge says what does not hold; empty if all does.
+func (s *sweep) judge(ctx context.Context, j job, a asked, ended error) string {
+	if ended == nil {
+		ended = j.holds(ctx, a)
+	}
+	var out []string
+	if ended != nil {
+		out = append(out, strings.ReplaceAll(ended.Error(), "\n", "; "))
+	}
+	if s.watch != nil {
+		out = append(out, s.watch.Broken()...)
+	}
+	return strings.Join(out, "; ")
+}
+
+func (s *sweep) await(ctx context.Context, what string, ask func(context.Context) error) error {
+	return lab.Await(ctx, what, patience, ask)
+}
+
+// sayf writes a line for whoever looks on. One who does not any more misses it.
+func (s *sweep) sayf(format string, args ...any) { _, _ = fmt.Fprintf(s.o.Out, format+"\n", args...) }
+
+// up brings the cluster up, unless it is, and has it watched.
+func (s *sweep) up(ctx context.Context) error {
+	all, err := s.machines(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		s.sayf("bringing up three control planes and a worker")
+		if err := s.declareAll(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx, "the cluster rests", func(ctx context.Context) error { return s.serves(ctx, declared, 1) }); err != nil || s.watch != nil {
+		return err
+	}
+	pki, connection := &corev1.Secret{}, &corev1.Secret{}
+	err = errors.Join(
+		s.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pkiSecret}, pki),
+		s.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: connectionSecret}, connection))
+	if err != nil {
+		return err
+	}
+	s.watch, err = soak.NewWatch(ctx, s.lab, pki, connection)
+	return err
+}
+
+// serves is rests for a cluster that may be new.
+func (s *sweep) serves(ctx context.Context, controlPlanes, workers int) error {
+	if err := s.meet(ctx); err != nil {
+		return err
+	}
+	return s.rests(ctx, controlPlanes, workers)
+}

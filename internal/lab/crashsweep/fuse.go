@@ -1,0 +1,53 @@
+package crashsweep
+
+import (
+	"sync"
+)
+
+// A fuse counts what somebody has written and kills them right after a write of a certain number: it is done, and they never
+// get to know. It is safe for concurrent use.
+type fuse struct {
+	kill func() error
+
+	mu     sync.Mutex
+	at     int
+	writes []string
+	burnt  bool
+	err    error
+}
+
+// light begins to count anew, for somebody who lives. With 0 nobody is killed.
+func (f *fuse) light(at int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.writes, f.burnt, f.err = at, nil, false, nil
+}
+
+// wrote counts a write that is done and not answered yet. It is false if nobody is left to answer: others that write at the
+// same time wait for the end of the one who wrote, so none of them gets further.
+func (f *fuse) wrote(what string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.burnt {
+		return false
+	}
+	f.writes = append(f.writes, what)
+	if len(f.writes) == f.at {
+		f.burnt, f.err = true, f.kill()
+	}
+	return !f.burnt
+}
+
+// alive tells whether nobody was killed yet.
+func (f *fuse) alive() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.burnt
+}
+
+// told is what was written so far, whether the last of it was the end, and what went wrong with that.
+func (f *fuse) told() (writes []string, burnt bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.writes...), f.burnt, f.err
+}
