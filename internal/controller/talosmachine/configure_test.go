@@ -109,23 +109,25 @@ func TestConfiguringSurvivesCrashes(t *testing.T) {
 		b.pass("w-1")
 	}
 	for k := 1; k <= len(b.writes); k++ {
-		t.Run(fmt.Sprintf("AfterWrite%d", k), func(t *testing.T) {
-			c, x := newBlank(t)
-			c.dieAt = k
-			for range 8 {
-				c.pass("w-1")
-				if c.dead {
-					c.start()
+		for how, damage := range damages {
+			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
+				c, x := newBlank(t)
+				c.dieAt, c.onDeath = k, func() { damage(c, "w-1") }
+				for range 16 {
+					c.pass("w-1")
+					if c.dead {
+						c.start()
+					}
 				}
-			}
-			if got := meta.GetExternalName(c.get("w-1")); got != x.uuid {
-				t.Errorf("the UUID is not pinned: %q", got)
-			}
-			if n := count(c.sent(), "ApplyConfig(1)"); n != 1 {
-				t.Errorf("the first configuration was sent %d times: %q", n, c.sent())
-			}
-			c.wantReason("w-1", xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable)
-		})
+				if got := meta.GetExternalName(c.get("w-1")); got != x.uuid {
+					t.Errorf("the UUID is not pinned: %q", got)
+				}
+				if n := count(c.sent(), "ApplyConfig(1)"); n != 1 {
+					t.Errorf("the first configuration was sent %d times: %q", n, c.sent())
+				}
+				c.wantReason("w-1", xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable)
+			})
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/act"
 	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/controller/lagging"
 	"github.com/maesh/provider-ichor/internal/controller/waiting"
 	"github.com/maesh/provider-ichor/internal/disruption"
 	"github.com/maesh/provider-ichor/internal/survey"
@@ -47,6 +48,9 @@ type bench struct {
 
 	// onDeath is what happens besides when the process ends for the first time.
 	onDeath func()
+	// history knows what was written; behind is true if processes that begin have a cache that is one write behind.
+	history *lagging.History
+	behind  bool
 
 	process
 	// twin, if there is one, is a second process that passes over a machine after each pass of the first.
@@ -60,13 +64,14 @@ type process struct {
 	survey     *survey.Surveyor
 	conn       *connector
 	final      *finalizer
+	cache      *lagging.Cache // nil if the process reads everything as it is
 }
 
 // newBench returns a world with the given control planes and workers, declared and approved.
 func newBench(t *testing.T, declared int, controlPlanes, workers []string) *bench {
 	t.Helper()
 	// After any time that the fake API server takes from the real clock, such as that of a deletion.
-	b := &bench{world: newWorld(t), clock: testclock.NewFakeClock(time.Date(2126, 1, 2, 3, 4, 5, 0, time.UTC))}
+	b := &bench{world: newWorld(t), history: lagging.NewHistory(), clock: testclock.NewFakeClock(time.Date(2126, 1, 2, 3, 4, 5, 0, time.UTC))}
 	// No more than is needed: the fake client goes through all kinds of the scheme at each write.
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
@@ -144,11 +149,11 @@ func (b *bench) counting() interceptor.Funcs {
 		}
 		return nil
 	}
-	write := func(verb string, o client.Object, do func() error) error {
+	write := func(ctx context.Context, verb string, server client.Reader, o client.Object, do func() error) error {
 		if err := alive(); err != nil {
 			return err
 		}
-		err := do()
+		err := b.history.Write(ctx, server, o, do)
 		if err == nil {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -170,19 +175,19 @@ func (b *bench) counting() interceptor.Funcs {
 			return c.List(ctx, l, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return write("create", o, func() error { return c.Create(ctx, o, opts...) })
+			return write(ctx, "create", c, o, func() error { return c.Create(ctx, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return write("update", o, func() error { return c.Update(ctx, o, opts...) })
+			return write(ctx, "update", c, o, func() error { return c.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return write("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
+			return write(ctx, "patch", c, o, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return write("delete", o, func() error { return c.Delete(ctx, o, opts...) })
+			return write(ctx, "delete", c, o, func() error { return c.Delete(ctx, o, opts...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return write("update status", o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+			return write(ctx, "update status", c, o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
 	}
 }
@@ -208,13 +213,18 @@ func (b *bench) start() {
 func (b *bench) newProcess() process {
 	var p process
 	p.background = act.NewBackground()
-	p.survey = survey.NewWith(b.mgmt, worldAccess{b.world}, b.clock)
+	cached := b.mgmt
+	if b.behind {
+		p.cache = lagging.New(b.mgmt, b.history, &v1alpha1.TalosMachine{}, &v1alpha1.TalosCluster{})
+		cached = p.cache
+	}
+	p.survey = survey.NewWith(b.mgmt, worldAccess{b.world}, b.clock).WithCache(cached)
 	hints := waiting.NewHints(0)
 	p.conn = &connector{
 		parts: parts{
-			kube: b.mgmt, reader: b.mgmt, survey: p.survey,
-			gate:   disruption.NewGate(clusterlock.New(b.mgmt, b.mgmt, b.clock), b.mgmt),
-			actor:  act.New(b.mgmt, b.clock, p.background),
+			kube: cached, reader: b.mgmt, survey: p.survey,
+			gate:   disruption.NewGate(clusterlock.New(cached, b.mgmt, b.clock), b.mgmt),
+			actor:  act.New(cached, b.clock, p.background),
 			hints:  hints,
 			marker: &marker{record: event.NewNopRecorder(), clock: b.clock},
 		},
@@ -222,10 +232,10 @@ func (b *bench) newProcess() process {
 		knock: func(context.Context, *v1alpha1.TalosCluster, bool) (Doors, error) {
 			return worldDoors{b.world, p.survey}, nil
 		},
-		nodes: newNodeWatches(b.mgmt),
+		nodes: newNodeWatches(cached),
 	}
-	p.final = &finalizer{parts: p.conn.parts, api: resource.NewAPIFinalizer(b.mgmt, v1alpha1.FinalizerMachine), connector: p.conn}
-	p.reconciler = waiting.Wrap(managed.NewReconciler(&fake.Manager{Client: b.mgmt, Scheme: b.mgmt.Scheme()},
+	p.final = &finalizer{parts: p.conn.parts, api: resource.NewAPIFinalizer(cached, v1alpha1.FinalizerMachine), connector: p.conn}
+	p.reconciler = waiting.Wrap(managed.NewReconciler(&fake.Manager{Client: cached, Scheme: b.mgmt.Scheme()},
 		resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind),
 		managed.WithTypedExternalConnector[*v1alpha1.TalosMachine](p.conn),
 		managed.WithFinalizer(p.final),
@@ -251,6 +261,9 @@ func (b *bench) pass(name string) reconcile.Result {
 	}
 	b.settle()
 	b.clock.Step(pass)
+	if b.cache != nil && !b.dead {
+		b.cache.CatchUp()
+	}
 	return res
 }
 

@@ -168,6 +168,8 @@ var damages = map[string]func(b *bench, victim string){
 		twin := b.newProcess()
 		b.twin = &twin
 	},
+	// A cache that is filled from an API server that lags behind shows each object as it was before its last write.
+	"CacheBehind": func(b *bench, _ string) { b.behind = true },
 }
 
 func (b *bench) controlPlanes() []string {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,8 +27,8 @@ import (
 	"github.com/maesh/provider-ichor/internal/lab/soak"
 )
 
-// Machines is how many machines a sweep needs: three control planes, a worker, and a spare one.
-const Machines = 5
+// machineCount is how many machines a sweep needs: one is to spare.
+const machineCount = declared + workers + 1
 
 // patience is how long a job may take, killed or not, on two cores that everything shares.
 const patience = 5 * time.Minute
@@ -96,20 +98,20 @@ type sweep struct {
 	nodes    kubernetes.Interface
 	watch    *soak.Watch
 	report   Report
-	// joined counts the control planes that were ever declared, and changed the changes that need a reboot.
-	joined, changed int
+	// joined counts the control planes that were ever declared, hired the workers, and changed the changes that need a reboot.
+	joined, hired, changed int
 }
 
 // Run sweeps. An error says that it could not be run; what did not hold is in the report, and ends it.
 func Run(ctx context.Context, o Options) (found Report, err error) {
 	s := &sweep{o: o, fuse: &fuse{}}
-	told, err := serve(ctx, "127.0.0.1:0", nil, calls(s.fuse))
+	heard, err := serve(ctx, "127.0.0.1:0", nil, calls(s.fuse))
 	if err != nil {
 		return Report{}, err
 	}
-	defer told.close()
+	defer heard.close()
 	var entrance *front
-	o.Lab.Machines, o.Lab.Subnet, o.Lab.Tell = Machines, o.Subnet, "http://"+told.listener.Addr().String()
+	o.Lab.Machines, o.Lab.Subnet, o.Lab.Tell = machineCount, o.Subnet, "http://"+heard.listener.Addr().String()
 	o.Lab.Front = func(to *rest.Config) (through *rest.Config, err error) {
 		entrance, through, err = management(ctx, to, s.fuse)
 		return through, err
@@ -120,6 +122,9 @@ func Run(ctx context.Context, o Options) (found Report, err error) {
 	defer func() {
 		s.leave()
 		found = s.report
+		if err != nil || len(found.Violations()) > 0 {
+			err = errors.Join(err, s.keepLog())
+		}
 		err = errors.Join(err, s.lab.Stop())
 		entrance.close()
 	}()
@@ -141,6 +146,20 @@ func Run(ctx context.Context, o Options) (found Report, err error) {
 	return s.report, nil
 }
 
+// keepLog keeps the log of the providers, which has no secrets in it.
+func (s *sweep) keepLog() error {
+	text, err := os.ReadFile(s.lab.ProviderLog())
+	if err != nil {
+		return fmt.Errorf("cannot read the log of the providers: %w", err)
+	}
+	to := filepath.Join(s.o.Lab.Logs, "provider.log")
+	if err := write(to, text); err != nil {
+		return fmt.Errorf("cannot keep the log of the providers: %w", err)
+	}
+	s.sayf("the log of the providers is in %s", to)
+	return nil
+}
+
 // leave the cluster, which is about to end or has ended.
 func (s *sweep) leave() {
 	if s.watch != nil {
@@ -154,51 +173,51 @@ func (s *sweep) leave() {
 	}
 }
 
-// sweepJob runs a job without a kill, to see what it writes, and then with a kill after each of these writes that is due. A
-// job that writes more, as one that waits for longer may, is swept to its own end.
+// sweepJob runs a job without a kill, to see what it writes, and then with a kill after each of these writes that is due.
 func (s *sweep) sweepJob(ctx context.Context, name string) (JobReport, error) {
-	r, j := JobReport{Name: name, Every: max(s.o.Every, 1)}, s.jobs()[name]
+	r, j, first := JobReport{Name: name, Every: max(s.o.Every, 1)}, s.jobs()[name], max(s.o.Offset, 1)
 	if j.ask == nil {
 		return r, fmt.Errorf("there is no job %q; there are %s", name, strings.Join(Jobs(), ", "))
 	}
-	begun := time.Now()
 	p, err := s.point(ctx, j, 0)
 	if err != nil {
 		return r, err
 	}
 	r.Writes, r.Violation = len(p.writes), p.violation
-	if s.o.Limit > 0 {
-		// The first run also brought up what the job stands on, which makes up for the starts of providers.
-		fit := max(int(s.o.Limit/time.Since(begun))-1, 1)
-		r.Every = max(r.Every, (r.Writes+fit-1)/fit)
-	}
-	s.sayf("%s: %d writes, %s without a kill; now with a kill after every %d. of them, from %d on", name, r.Writes, p.took.Round(time.Second), r.Every, max(s.o.Offset, 1))
-	for k := max(s.o.Offset, 1); r.Violation == "" && k <= r.Writes; k += r.Every {
-		p, err := s.point(ctx, j, k)
-		if err != nil {
+	s.sayf("%s: %d writes, %.1f s without a kill%s", name, r.Writes, p.took.Seconds(), told(r.Violation))
+	begun := time.Now()
+	for k := first; r.Violation == "" && k <= r.Writes; k += r.Every {
+		if p, err = s.point(ctx, j, k); err != nil {
 			return r, err
 		}
-		if !p.killed && p.violation == "" {
-			break // It took less this time.
+		if r.Violation = p.violation; !p.killed {
+			s.sayf("%s: it took %d writes only this time%s", name, len(p.writes), told(r.Violation))
+			break
 		}
-		r.Points, r.Violation = r.Points+1, p.violation
-		s.sayf("%s %3d/%d  %-70s at its end after %5.1f s%s", name, k, r.Writes, last(p.writes), p.took.Seconds(), orElse(p.violation))
+		r.Points++
+		s.sayf("%s %3d/%d  %-60s at its end after %5.1f s%s", name, k, r.Writes, p.writes[k-1], p.took.Seconds(), told(r.Violation))
+		if k == first {
+			r.Every = max(r.Every, s.fits(r.Writes-k, time.Since(begun)))
+		}
 	}
+	s.sayf("%s: %d of %d writes were followed by a kill, from %d on every %d.", name, r.Points, r.Writes, first, r.Every)
 	return r, nil
 }
 
-func orElse(violation string) string {
+// fits is the distance at which so many writes are swept within the limit if one takes that long.
+func (s *sweep) fits(writes int, one time.Duration) int {
+	if s.o.Limit <= 0 {
+		return 1
+	}
+	n := max(int(s.o.Limit/one)-1, 1)
+	return (writes + n - 1) / n
+}
+
+func told(violation string) string {
 	if violation == "" {
 		return ""
 	}
 	return "  VIOLATION " + violation
-}
-
-func last(writes []string) string {
-	if len(writes) == 0 {
-		return "nothing"
-	}
-	return writes[len(writes)-1]
 }
 
 // A point is one run of a job.
@@ -284,12 +303,12 @@ func (s *sweep) up(ctx context.Context) error {
 		return err
 	}
 	if len(all) == 0 {
-		s.sayf("bringing up three control planes and a worker")
+		s.sayf("bringing up %d control planes and %d workers", declared, workers)
 		if err := s.declareAll(ctx); err != nil {
 			return err
 		}
 	}
-	if err := s.await(ctx, "the cluster rests", func(ctx context.Context) error { return s.serves(ctx, declared, 1) }); err != nil || s.watch != nil {
+	if err := s.await(ctx, "the cluster rests", func(ctx context.Context) error { return s.serves(ctx, declared, workers) }); err != nil || s.watch != nil {
 		return err
 	}
 	pki, connection := &corev1.Secret{}, &corev1.Secret{}
@@ -309,4 +328,11 @@ func (s *sweep) serves(ctx context.Context, controlPlanes, workers int) error {
 		return err
 	}
 	return s.rests(ctx, controlPlanes, workers)
+}
+
+func write(to string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o600)
 }

@@ -24,8 +24,6 @@ const (
 	callReboot    = "/machine.MachineService/Reboot"
 )
 
-const workerName = "worker-1"
-
 // A job is what a provider is asked for, again and again.
 type job struct {
 	// prepare brings the cluster to where the job begins, and nobody is killed.
@@ -50,10 +48,10 @@ type asked struct {
 func Jobs() []string { return []string{"removal", "worker", "reboot", "teardown", "bringup"} }
 
 func (s *sweep) jobs() map[string]job {
-	rests := func(ctx context.Context) error { return s.serves(ctx, declared, 1) }
+	rests := func(ctx context.Context) error { return s.serves(ctx, declared, workers) }
 	return map[string]job{
 		"removal":  {prepare: s.fourth, ask: s.removeLeader, ended: rests, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, true) }},
-		"worker":   {prepare: s.withWorker, ask: s.removeWorker, ended: func(ctx context.Context) error { return s.serves(ctx, declared, 0) }, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, false) }},
+		"worker":   {prepare: s.withWorkers, ask: s.removeWorker, ended: func(ctx context.Context) error { return s.serves(ctx, declared, workers-1) }, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, false) }},
 		"reboot":   {prepare: s.up, ask: s.reconfigure, ended: s.reconfigured, holds: s.rebooted},
 		"teardown": {prepare: s.up, ask: s.tearDown, ended: s.nothing, holds: s.tornDown},
 		"bringup":  {prepare: s.down, ask: s.bringUp, ended: rests, holds: s.broughtUp},
@@ -69,7 +67,7 @@ func (s *sweep) fourth(ctx context.Context) error {
 	if err := s.declare(ctx, fmt.Sprintf("cp-%d", s.joined), v1alpha1.RoleControlPlane); err != nil {
 		return err
 	}
-	return s.await(ctx, "another control plane has joined", func(ctx context.Context) error { return s.serves(ctx, declared+1, 1) })
+	return s.await(ctx, "another control plane has joined", func(ctx context.Context) error { return s.serves(ctx, declared+1, workers) })
 }
 
 // removeLeader removes the control plane that leads etcd: it has the most to do before it can go.
@@ -81,8 +79,9 @@ func (s *sweep) removeLeader(ctx context.Context) (asked, error) {
 	return s.removeMachine(ctx, t.Status.AtProvider.Etcd.Leader)
 }
 
+// removeWorker removes the worker that is longest there.
 func (s *sweep) removeWorker(ctx context.Context) (asked, error) {
-	return s.removeMachine(ctx, workerName)
+	return s.removeMachine(ctx, fmt.Sprintf("worker-%d", s.hired-workers+1))
 }
 
 func (s *sweep) removeMachine(ctx context.Context, name string) (asked, error) {
@@ -157,10 +156,14 @@ func orderly(sent []lab.RPC, machine string, controlPlane bool) error {
 	return nil
 }
 
-// withWorker declares the worker again if it was removed.
-func (s *sweep) withWorker(ctx context.Context) error {
-	if err := s.serves(ctx, declared, 0); err == nil {
-		if err := s.declare(ctx, workerName, v1alpha1.RoleWorker); err != nil {
+// withWorkers declares a worker for one that was removed.
+func (s *sweep) withWorkers(ctx context.Context) error {
+	all, err := s.machines(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) == declared+workers-1 {
+		if err := s.declareWorker(ctx); err != nil {
 			return err
 		}
 	}
@@ -199,7 +202,7 @@ func (s *sweep) reconfigured(ctx context.Context) error {
 			return fmt.Errorf("what was changed of %s was not looked at yet", all[i].GetName())
 		}
 	}
-	return s.serves(ctx, declared, 1)
+	return s.serves(ctx, declared, workers)
 }
 
 // rebooted wants one reboot of one machine, and nothing else that disturbs.
@@ -270,7 +273,7 @@ func (s *sweep) nothing(ctx context.Context) error {
 	return nil
 }
 
-// tornDown wants the worker to have gone before any control plane.
+// tornDown wants the workers to have gone before any control plane.
 func (s *sweep) tornDown(ctx context.Context, a asked) error {
 	sent, err := s.lab.Fleet.Changes(ctx, "", a.from)
 	if err != nil {
@@ -279,16 +282,16 @@ func (s *sweep) tornDown(ctx context.Context, a asked) error {
 	reset := map[string]bool{}
 	for _, c := range sent {
 		switch {
-		case c.Method == callLeave && len(reset) == 0:
-			return fmt.Errorf("%s was told to leave etcd before the worker was reset", c.Machine)
+		case c.Method == callLeave && len(reset) < workers:
+			return fmt.Errorf("%s was told to leave etcd before the workers were reset", c.Machine)
 		case c.Method == callBootstrap || c.Method == callReboot:
 			return fmt.Errorf("%s was sent to %s", c.Method, c.Machine)
 		case c.Method == callReset:
 			reset[c.Machine] = true
 		}
 	}
-	if len(reset) != declared+1 {
-		return fmt.Errorf("%d machines were reset, want %d", len(reset), declared+1)
+	if len(reset) != declared+workers {
+		return fmt.Errorf("%d machines were reset, want %d", len(reset), declared+workers)
 	}
 	return nil
 }

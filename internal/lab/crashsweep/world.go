@@ -31,8 +31,9 @@ const (
 	pkiSecret        = "sweep-talos-pki"
 	stageMaintenance = "maintenance"
 
-	// declared is how many control planes the cluster is to have at rest.
-	declared = 3
+	// declared is how many control planes the cluster is to have at rest, and workers how many workers: two, so that the one that
+	// goes is not the one that has just come.
+	declared, workers = 3, 2
 )
 
 // Where the API of the cluster is for the provider, and where it really is: what the provider writes passes the front.
@@ -45,7 +46,7 @@ func (s *sweep) host(last byte) string {
 	return netip.AddrPortFrom(netip.AddrFrom4(a), 6443).String()
 }
 
-// declareAll declares the cluster with its first machines: three control planes and a worker.
+// declareAll declares the cluster with its first machines.
 func (s *sweep) declareAll(ctx context.Context) error {
 	site := &v1alpha1.ClusterProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	site.Spec.Credentials.Source = xpv2.CredentialsSourceNone
@@ -70,7 +71,17 @@ func (s *sweep) declareAll(ctx context.Context) error {
 		}
 	}
 	s.joined = declared
-	return s.declare(ctx, workerName, v1alpha1.RoleWorker)
+	for range workers {
+		if err := s.declareWorker(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sweep) declareWorker(ctx context.Context) error {
+	s.hired++
+	return s.declare(ctx, fmt.Sprintf("worker-%d", s.hired), v1alpha1.RoleWorker)
 }
 
 // declare an approved machine on one that is blank and free.
