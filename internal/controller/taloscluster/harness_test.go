@@ -25,6 +25,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/connect"
+	"github.com/maesh/provider-ichor/internal/controller/lagging"
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/machineconfig"
 )
@@ -148,7 +149,8 @@ func secret(name, key string, data []byte) *corev1.Secret {
 // writes are the writes that reached an API server, in order, as "verb Kind/name".
 type writes struct {
 	client.Client
-	log []string
+	log     []string
+	history *lagging.History
 	// before is called before each write; an error of it is returned and the write is not made.
 	before func(n int) error
 	// after is called after each write; an error of it is returned although the write was made.
@@ -158,8 +160,8 @@ type writes struct {
 // newAPI returns an API server with the given objects, and everything that is written to it.
 func newAPI(t *testing.T, objs ...client.Object) *writes {
 	t.Helper()
-	w := &writes{}
-	write := func(verb string, o client.Object, do func() error) error {
+	w := &writes{history: lagging.NewHistory()}
+	write := func(ctx context.Context, verb string, server client.Reader, o client.Object, do func() error) error {
 		n := len(w.log)
 		if w.before != nil {
 			if err := w.before(n); err != nil {
@@ -167,7 +169,7 @@ func newAPI(t *testing.T, objs ...client.Object) *writes {
 			}
 		}
 		w.log = append(w.log, fmt.Sprintf("%s %T/%s", verb, o, o.GetName()))
-		if err := do(); err != nil {
+		if err := w.history.Write(ctx, server, o, do); err != nil {
 			return err
 		}
 		if w.after != nil {
@@ -179,19 +181,19 @@ func newAPI(t *testing.T, objs ...client.Object) *writes {
 		WithStatusSubresource(&v1alpha1.TalosCluster{}, &v1alpha1.TalosMachine{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				return write("create", o, func() error { return c.Create(ctx, o, opts...) })
+				return write(ctx, "create", c, o, func() error { return c.Create(ctx, o, opts...) })
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-				return write("update", o, func() error { return c.Update(ctx, o, opts...) })
+				return write(ctx, "update", c, o, func() error { return c.Update(ctx, o, opts...) })
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-				return write("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
+				return write(ctx, "patch", c, o, func() error { return c.Patch(ctx, o, p, opts...) })
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-				return write("delete", o, func() error { return deleteIf(ctx, c, o, opts...) })
+				return write(ctx, "delete", c, o, func() error { return deleteIf(ctx, c, o, opts...) })
 			},
 			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-				return write("update-"+sub, o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+				return write(ctx, "update-"+sub, c, o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 			},
 		}).Build()
 	return w

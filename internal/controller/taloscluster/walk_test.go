@@ -7,7 +7,9 @@ import (
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
@@ -81,27 +83,31 @@ func TestCrashAtEveryEffect(t *testing.T) {
 	all := 1 // Known after the first walk, which never crashes.
 	for k := -1; k < all; k++ {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("Effect%dAfter%t", k, after), func(t *testing.T) {
-				w := newWorld(t, importedCluster())
-				if err := w.api.Create(context.Background(), secret("import", "secrets.yaml", data)); err != nil {
-					t.Fatalf("cannot create the bundle to import: %v", err)
-				}
-				w.effects = 0
-				w.crash = func(n int, a bool) error {
-					if n == k && a == after {
-						return errCrash
+			for how, damage := range damages {
+				t.Run(fmt.Sprintf("%sEffect%dAfter%t", how, k, after), func(t *testing.T) {
+					w := newWorld(t, importedCluster())
+					if err := w.api.Create(context.Background(), secret("import", "secrets.yaml", data)); err != nil {
+						t.Fatalf("cannot create the bundle to import: %v", err)
 					}
-					return nil
-				}
-				w.converge()
-				all = max(all, w.effects)
-				if n := len(w.sends); n != 1 {
-					t.Errorf("Bootstrap reached %d machines (%v), want one", n, w.sends)
-				}
-				if diff := cmp.Diff(data, secretData(t, w.api, connect.PKISecretName(testCluster))[connect.PKISecretKey]); diff != "" {
-					t.Errorf("the PKI is not the one that was imported")
-				}
-			})
+					w.effects = 0
+					w.crash = func(n int, a bool) error {
+						if n == k && a == after {
+							return errCrash
+						}
+						return nil
+					}
+					w.converge(damage)
+					if k < 0 {
+						all = max(all, w.effects)
+					}
+					if n := len(w.sends); n != 1 {
+						t.Errorf("Bootstrap reached %d machines (%v), want one", n, w.sends)
+					}
+					if diff := cmp.Diff(data, secretData(t, w.api, connect.PKISecretName(testCluster))[connect.PKISecretKey]); diff != "" {
+						t.Errorf("the PKI is not the one that was imported")
+					}
+				})
+			}
 		}
 	}
 	if all < 10 {
@@ -109,14 +115,38 @@ func TestCrashAtEveryEffect(t *testing.T) {
 	}
 }
 
-// converge runs passes, with a new process after each crash, until the cluster is ready and nothing is left to do.
-func (w *world) converge() {
+// damages are what may go wrong besides, when the process ends.
+var damages = map[string]func(w *world){
+	"Nothing": func(*world) {},
+	// A management cluster that is restored from a backup has lost the status of everything.
+	"StatusLost": func(w *world) {
+		c := w.cluster(context.Background())
+		c.Status = v1alpha1.TalosClusterStatus{}
+		if err := w.api.Status().Update(context.Background(), c); err != nil {
+			w.t.Fatalf("cannot take the status away: %v", err)
+		}
+	},
+	"LockLost": func(w *world) {
+		if err := w.api.DeleteAllOf(context.Background(), &coordinationv1.Lease{}, client.InNamespace(testNamespace)); err != nil {
+			w.t.Fatalf("cannot take the lock away: %v", err)
+		}
+	},
+	// Two providers that both think that they lead, as after a lease that expired under one that was paused.
+	"SecondReplica": func(w *world) { w.twin = w.reconciler() },
+	// A cache that is filled from an API server that lags behind shows each object as it was before its last write.
+	"CacheBehind": func(w *world) { w.behind = true },
+}
+
+// converge runs passes, with a new process after each crash and the damage done, until the cluster is ready and nothing is left
+// to do.
+func (w *world) converge(damage func(*world)) {
 	w.t.Helper()
 	r := w.reconciler()
 	for range 40 {
 		_, _ = w.pass(r) // What failed is tried again.
 		if w.dead {
-			w.crash = nil
+			w.crash, w.dead = nil, false
+			damage(w)
 			r = w.reconciler()
 			continue
 		}
@@ -141,7 +171,11 @@ func (w *world) settled(r reconcile.Reconciler) bool {
 	if _, err := w.pass(r); err != nil || c.Status.AtProvider.Disruption != nil {
 		return false
 	}
-	return len(w.api.log)-before <= 1 // The status.
+	status := 1 // Each process writes it.
+	if w.twin != nil {
+		status++
+	}
+	return len(w.api.log)-before <= status
 }
 
 func (w *world) allSends() int {

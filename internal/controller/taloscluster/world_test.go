@@ -22,6 +22,7 @@ import (
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/act"
 	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/controller/lagging"
 	"github.com/maesh/provider-ichor/internal/controller/waiting"
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/disruption"
@@ -46,6 +47,11 @@ type world struct {
 	answerless bool
 	// dead is true once the process has crashed: nothing that it does any more has an effect.
 	dead bool
+	// behind is true if processes that begin have a cache that is one write behind; cache is that of the last one.
+	behind bool
+	cache  *lagging.Cache
+	// twin, if there is one, is a second process that passes after each pass of the first.
+	twin reconcile.Reconciler
 }
 
 // A machine is a control plane.
@@ -102,6 +108,11 @@ func (w *world) effect(after bool) error {
 // reconciler returns a new process: everything that it remembers is new.
 func (w *world) reconciler() reconcile.Reconciler {
 	w.dead = false
+	var cached client.Client = w.api
+	if w.behind {
+		w.cache = lagging.New(w.api, w.api.history, &v1alpha1.TalosCluster{}, &v1alpha1.TalosMachine{})
+		cached = w.cache
+	}
 	all := clusterlock.New(w.api, w.api, w.clock)
 	hints := waiting.NewHints(0)
 	record := &events{}
@@ -109,18 +120,18 @@ func (w *world) reconciler() reconcile.Reconciler {
 		usage: resource.ModernTrackerFn(func(context.Context, resource.ModernManaged) error { return nil }),
 		open:  w,
 		with: external{
-			kube: w.api, uncached: w.api, keeper: &keeper{kube: w.api, uncached: w.api},
+			kube: cached, uncached: w.api, keeper: &keeper{kube: cached, uncached: w.api},
 			survey: w,
 			locks:  locks{disruption.NewGate(all, w.api)},
-			actor:  act.New(w.api, w.clock, nil),
+			actor:  act.New(cached, w.clock, nil),
 			clock:  w.clock, record: record, hints: hints,
 		},
 	}
 	o := Options{Options: controller.Options{Logger: logging.NewNopLogger(), Features: &feature.Flags{}}}
 	o.Features.Enable(feature.EnableBetaManagementPolicies)
-	mgr := &xpfake.Manager{Client: w.api, Scheme: w.api.Scheme()}
+	mgr := &xpfake.Manager{Client: cached, Scheme: w.api.Scheme()}
 	return waiting.Wrap(managed.NewReconciler(mgr, resource.ManagedKind(v1alpha1.TalosClusterGroupVersionKind),
-		reconcilerOptions(w.api, o, conn, record)...), hints)
+		reconcilerOptions(cached, o, conn, record)...), hints)
 }
 
 // Open gives access to the machines.
@@ -252,5 +263,12 @@ func (w *world) cluster(ctx context.Context) *v1alpha1.TalosCluster {
 // pass runs one pass of a process.
 func (w *world) pass(r reconcile.Reconciler) (reconcile.Result, error) {
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: testNamespace, Name: testCluster}}
-	return r.Reconcile(context.Background(), req)
+	res, err := r.Reconcile(context.Background(), req)
+	if w.twin != nil {
+		_, _ = w.twin.Reconcile(context.Background(), req) // What failed is tried again.
+	}
+	if w.cache != nil && !w.dead {
+		w.cache.CatchUp()
+	}
+	return res, err
 }
