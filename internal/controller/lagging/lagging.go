@@ -63,6 +63,13 @@ func (h *History) Write(ctx context.Context, server client.Reader, o client.Obje
 	return nil
 }
 
+// Writes is how many there were.
+func (h *History) Writes() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.number
+}
+
 // A Cache is the client of one process. It writes to the server, and reads objects of some kinds as they were before their
 // last write: twice each, or until it has caught up. All others it reads as they are.
 type Cache struct {
@@ -70,29 +77,25 @@ type Cache struct {
 	history *History
 	kinds   map[reflect.Type]client.Object
 
-	mu     sync.Mutex
-	caught int            // the number of the last write that it has seen
-	reads  map[key][2]int // of the write with the first number, how often it was not shown yet
+	mu    sync.Mutex
+	seen  int            // how many writes it has seen for good
+	reads map[key][2]int // of the write with the first number, how often it was not shown yet
 }
 
-// New makes the cache of a process that begins: it has not seen the last write there was. Only the given kinds are cached.
-func New(server client.Client, h *History, kinds ...client.Object) *Cache {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c := &Cache{Client: server, history: h, kinds: map[reflect.Type]client.Object{}, caught: h.number - 1, reads: map[key][2]int{}}
+// New makes the cache of a process that begins and has seen so many writes. Only the given kinds are cached.
+func New(server client.Client, h *History, seen int, kinds ...client.Object) *Cache {
+	c := &Cache{Client: server, history: h, kinds: map[reflect.Type]client.Object{}, seen: seen, reads: map[key][2]int{}}
 	for _, k := range kinds {
 		c.kinds[reflect.TypeOf(k)] = k
 	}
 	return c
 }
 
-// CatchUp shows all writes up to now.
-func (c *Cache) CatchUp() {
+// CatchUp shows the first so many writes.
+func (c *Cache) CatchUp(seen int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.history.mu.Lock()
-	defer c.history.mu.Unlock()
-	c.caught = c.history.number
+	c.seen = seen
 }
 
 // behind returns what an object was before its last write, and whether it is to be shown as that still.
@@ -102,7 +105,7 @@ func (c *Cache) behind(k key) (client.Object, bool) {
 	c.history.mu.Lock()
 	defer c.history.mu.Unlock()
 	last, written := c.history.last[k]
-	if !written || last.number <= c.caught {
+	if !written || last.number <= c.seen {
 		return nil, false
 	}
 	r := c.reads[k]

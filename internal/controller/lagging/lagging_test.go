@@ -73,7 +73,7 @@ func TestCacheIsOneWriteBehind(t *testing.T) {
 	for _, how := range []string{"Get", "List"} {
 		t.Run(how, func(t *testing.T) {
 			b := newBench(t)
-			c := New(b.server, b.history, &corev1.ConfigMap{})
+			c := New(b.server, b.history, 0, &corev1.ConfigMap{})
 			read := func() string {
 				if how == "Get" {
 					return b.sees(c)
@@ -107,8 +107,8 @@ func TestCatchUp(t *testing.T) {
 	b := newBench(t)
 	o := configMap("1")
 	b.write(o, func() error { return b.server.Create(context.Background(), o) })
-	c, other := New(b.server, b.history, &corev1.ConfigMap{}), New(b.server, b.history, &corev1.ConfigMap{})
-	c.CatchUp()
+	c, other := New(b.server, b.history, 0, &corev1.ConfigMap{}), New(b.server, b.history, 0, &corev1.ConfigMap{})
+	c.CatchUp(b.history.Writes())
 	if diff := cmp.Diff([]string{"1", "gone"}, []string{b.sees(c), b.sees(other)}); diff != "" {
 		t.Errorf("one process has caught up, the other not: -want, +got:\n%s", diff)
 	}
@@ -117,7 +117,7 @@ func TestCatchUp(t *testing.T) {
 // TestOtherKinds are read as they are, as those are that the client of the product does not cache.
 func TestOtherKinds(t *testing.T) {
 	b := newBench(t)
-	c := New(b.server, b.history, &corev1.Secret{})
+	c := New(b.server, b.history, 0, &corev1.Secret{})
 	o := configMap("1")
 	b.write(o, func() error { return b.server.Create(context.Background(), o) })
 	if diff := cmp.Diff([]string{"1"}, b.lists(c)); diff != "" || b.sees(c) != "1" {

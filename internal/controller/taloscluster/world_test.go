@@ -47,8 +47,10 @@ type world struct {
 	answerless bool
 	// dead is true once the process has crashed: nothing that it does any more has an effect.
 	dead bool
-	// behind is true if processes that begin have a cache that is one write behind; cache is that of the last one.
+	// behind is true if processes that begin have a cache that is one write behind: what was written in the last pass, before
+	// which there were so many writes, shows as it was before. cache is that of the last process.
 	behind bool
+	before int
 	cache  *lagging.Cache
 	// twin, if there is one, is a second process that passes after each pass of the first.
 	twin reconcile.Reconciler
@@ -110,7 +112,7 @@ func (w *world) reconciler() reconcile.Reconciler {
 	w.dead = false
 	var cached client.Client = w.api
 	if w.behind {
-		w.cache = lagging.New(w.api, w.api.history, &v1alpha1.TalosCluster{}, &v1alpha1.TalosMachine{})
+		w.cache = lagging.New(w.api, w.api.history, w.before, &v1alpha1.TalosCluster{}, &v1alpha1.TalosMachine{})
 		cached = w.cache
 	}
 	all := clusterlock.New(w.api, w.api, w.clock)
@@ -262,13 +264,14 @@ func (w *world) cluster(ctx context.Context) *v1alpha1.TalosCluster {
 
 // pass runs one pass of a process.
 func (w *world) pass(r reconcile.Reconciler) (reconcile.Result, error) {
+	w.before = w.api.history.Writes()
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: testNamespace, Name: testCluster}}
 	res, err := r.Reconcile(context.Background(), req)
 	if w.twin != nil {
 		_, _ = w.twin.Reconcile(context.Background(), req) // What failed is tried again.
 	}
 	if w.cache != nil && !w.dead {
-		w.cache.CatchUp()
+		w.cache.CatchUp(w.before)
 	}
 	return res, err
 }

@@ -48,8 +48,10 @@ type bench struct {
 
 	// onDeath is what happens besides when the process ends for the first time.
 	onDeath func()
-	// history knows what was written; behind is true if processes that begin have a cache that is one write behind.
+	// history knows what was written, and before how much of it before the last pass; behind is true if processes that begin have
+	// a cache that is one write behind: what was written in the last pass shows as it was before.
 	history *lagging.History
+	before  int
 	behind  bool
 
 	process
@@ -215,7 +217,7 @@ func (b *bench) newProcess() process {
 	p.background = act.NewBackground()
 	cached := b.mgmt
 	if b.behind {
-		p.cache = lagging.New(b.mgmt, b.history, &v1alpha1.TalosMachine{}, &v1alpha1.TalosCluster{})
+		p.cache = lagging.New(b.mgmt, b.history, b.before, &v1alpha1.TalosMachine{}, &v1alpha1.TalosCluster{})
 		cached = p.cache
 	}
 	p.survey = survey.NewWith(b.mgmt, worldAccess{b.world}, b.clock).WithCache(cached)
@@ -250,6 +252,7 @@ func (b *bench) newProcess() process {
 // pass lets the process look at a machine once, and time pass after that.
 func (b *bench) pass(name string) reconcile.Result {
 	b.t.Helper()
+	b.before = b.history.Writes()
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 	res, _ := b.reconciler.Reconcile(context.Background(), req)
 	if b.box(name).leaving == nil {
@@ -262,7 +265,7 @@ func (b *bench) pass(name string) reconcile.Result {
 	b.settle()
 	b.clock.Step(pass)
 	if b.cache != nil && !b.dead {
-		b.cache.CatchUp()
+		b.cache.CatchUp(b.before)
 	}
 	return res
 }

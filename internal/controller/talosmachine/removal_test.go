@@ -150,6 +150,48 @@ func TestRemovalSurvivesCrashes(t *testing.T) {
 	}
 }
 
+// TestTwoRemovalsSurviveCrashes asks for two control planes of four, where three are declared, and ends the process after each
+// write: one goes, and the other has to stay, whatever the next process takes for true.
+func TestTwoRemovalsSurviveCrashes(t *testing.T) {
+	both := []string{"cp-3", "cp-4"}
+	ask := func(t *testing.T) *bench {
+		b := newBench(t, 3, four, nil)
+		for _, name := range both {
+			b.remove(name)
+		}
+		return b
+	}
+	walk := func(b *bench) {
+		for round, more := 0, 8; more > 0 && round < maxPasses; round++ {
+			for _, name := range both {
+				if b.get(name) == nil {
+					more--
+					continue
+				}
+				b.pass(name)
+				if b.dead {
+					b.start()
+				}
+			}
+		}
+	}
+	b := ask(t)
+	walk(b)
+	for k := 1; k <= len(b.writes); k++ {
+		for how, damage := range damages {
+			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
+				c := ask(t)
+				c.dieAt, c.onDeath = k, func() { damage(c, "cp-3") }
+				walk(c)
+				left := slices.DeleteFunc(slices.Clone(both), func(name string) bool { return c.get(name) == nil })
+				if len(left) != 1 || len(c.members) != 3 || count(c.sent(), "LeaveEtcd") != 1 {
+					c.violatedf("of %q there are %q left, and %d members", both, left, len(c.members))
+				}
+			})
+		}
+	}
+}
+
 // damages are what may go wrong besides, when the process ends.
 var damages = map[string]func(b *bench, victim string){
 	"Nothing": func(*bench, string) {},

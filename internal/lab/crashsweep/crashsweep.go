@@ -296,17 +296,21 @@ func (s *sweep) await(ctx context.Context, what string, ask func(context.Context
 // sayf writes a line for whoever looks on. One who does not any more misses it.
 func (s *sweep) sayf(format string, args ...any) { _, _ = fmt.Fprintf(s.o.Out, format+"\n", args...) }
 
-// up brings the cluster up, unless it is, and has it watched.
+// up brings the cluster up, unless it is, declares a worker for one that was removed, and has it all watched.
 func (s *sweep) up(ctx context.Context) error {
 	all, err := s.machines(ctx)
 	if err != nil {
 		return err
 	}
-	if len(all) == 0 {
+	switch len(all) {
+	case 0:
 		s.sayf("bringing up %d control planes and %d workers", declared, workers)
-		if err := s.declareAll(ctx); err != nil {
-			return err
-		}
+		err = s.declareAll(ctx)
+	case declared + workers - 1:
+		err = s.declareWorker(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	if err := s.await(ctx, "the cluster rests", func(ctx context.Context) error { return s.serves(ctx, declared, workers) }); err != nil || s.watch != nil {
 		return err

@@ -51,7 +51,7 @@ func (s *sweep) jobs() map[string]job {
 	rests := func(ctx context.Context) error { return s.serves(ctx, declared, workers) }
 	return map[string]job{
 		"removal":  {prepare: s.fourth, ask: s.removeLeader, ended: rests, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, true) }},
-		"worker":   {prepare: s.withWorkers, ask: s.removeWorker, ended: func(ctx context.Context) error { return s.serves(ctx, declared, workers-1) }, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, false) }},
+		"worker":   {prepare: s.up, ask: s.removeWorker, ended: func(ctx context.Context) error { return s.serves(ctx, declared, workers-1) }, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, false) }},
 		"reboot":   {prepare: s.up, ask: s.reconfigure, ended: s.reconfigured, holds: s.rebooted},
 		"teardown": {prepare: s.up, ask: s.tearDown, ended: s.nothing, holds: s.tornDown},
 		"bringup":  {prepare: s.down, ask: s.bringUp, ended: rests, holds: s.broughtUp},
@@ -154,20 +154,6 @@ func orderly(sent []lab.RPC, machine string, controlPlane bool) error {
 		return fmt.Errorf("it left etcd %d times, want %d, and was reset %d times, want at least 1", left, want, resets)
 	}
 	return nil
-}
-
-// withWorkers declares a worker for one that was removed.
-func (s *sweep) withWorkers(ctx context.Context) error {
-	all, err := s.machines(ctx)
-	if err != nil {
-		return err
-	}
-	if len(all) == declared+workers-1 {
-		if err := s.declareWorker(ctx); err != nil {
-			return err
-		}
-	}
-	return s.up(ctx)
 }
 
 // reconfigure changes what a control plane needs a reboot for.
