@@ -15,9 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// stale is how often a Cache gives out what an object was before its last write.
-const stale = 2
-
 // A key is an object of a kind.
 type key struct {
 	kind reflect.Type
@@ -71,20 +68,19 @@ func (h *History) Writes() int {
 }
 
 // A Cache is the client of one process. It writes to the server, and reads objects of some kinds as they were before their
-// last write: twice each, or until it has caught up. All others it reads as they are.
+// last write, until it has caught up. All others it reads as they are.
 type Cache struct {
 	client.Client
 	history *History
 	kinds   map[reflect.Type]client.Object
 
-	mu    sync.Mutex
-	seen  int            // how many writes it has seen for good
-	reads map[key][2]int // of the write with the first number, how often it was not shown yet
+	mu   sync.Mutex
+	seen int // how many writes it has seen
 }
 
 // New makes the cache of a process that begins and has seen so many writes. Only the given kinds are cached.
 func New(server client.Client, h *History, seen int, kinds ...client.Object) *Cache {
-	c := &Cache{Client: server, history: h, kinds: map[reflect.Type]client.Object{}, seen: seen, reads: map[key][2]int{}}
+	c := &Cache{Client: server, history: h, kinds: map[reflect.Type]client.Object{}, seen: seen}
 	for _, k := range kinds {
 		c.kinds[reflect.TypeOf(k)] = k
 	}
@@ -105,16 +101,7 @@ func (c *Cache) behind(k key) (client.Object, bool) {
 	c.history.mu.Lock()
 	defer c.history.mu.Unlock()
 	last, written := c.history.last[k]
-	if !written || last.number <= c.seen {
-		return nil, false
-	}
-	r := c.reads[k]
-	if r[0] != last.number {
-		r = [2]int{last.number, 0}
-	}
-	r[1]++
-	c.reads[k] = r
-	return last.before, r[1] <= stale
+	return last.before, written && last.number > c.seen
 }
 
 // Get reads an object.

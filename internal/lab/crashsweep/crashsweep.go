@@ -250,7 +250,7 @@ func (s *sweep) point(ctx context.Context, j job, k int) (point, error) {
 		if p.writes, p.killed, err = s.fuse.told(); p.killed {
 			return nil
 		}
-		return j.ended(ctx)
+		return j.ended(ctx, a)
 	})
 	if p.killed {
 		if err != nil {
@@ -261,7 +261,7 @@ func (s *sweep) point(ctx context.Context, j job, k int) (point, error) {
 			return p, err
 		}
 		begun = time.Now()
-		ended = s.await(ctx, "a new provider has ended the job", j.ended)
+		ended = s.await(ctx, "a new provider has ended the job", func(ctx context.Context) error { return j.ended(ctx, a) })
 	}
 	p.took = time.Since(begun)
 	if err := errors.Join(ctx.Err(), s.lab.Err()); err != nil {

@@ -31,7 +31,7 @@ type job struct {
 	// ask for it, as a user does.
 	ask func(context.Context) (asked, error)
 	// ended is an error as long as it is under way, and holds is one if what it left is not what it has to leave.
-	ended func(context.Context) error
+	ended func(context.Context, asked) error
 	holds func(context.Context, asked) error
 }
 
@@ -48,12 +48,17 @@ type asked struct {
 func Jobs() []string { return []string{"removal", "worker", "reboot", "teardown", "bringup"} }
 
 func (s *sweep) jobs() map[string]job {
-	rests := func(ctx context.Context) error { return s.serves(ctx, declared, workers) }
+	rests := func(ctx context.Context, _ asked) error { return s.serves(ctx, declared, workers) }
+	oneLess := func(ctx context.Context, _ asked) error { return s.serves(ctx, declared, workers-1) }
+	nothing := func(ctx context.Context, _ asked) error { return s.nothing(ctx) }
+	left := func(controlPlane bool) func(context.Context, asked) error {
+		return func(ctx context.Context, a asked) error { return s.removed(ctx, a, controlPlane) }
+	}
 	return map[string]job{
-		"removal":  {prepare: s.fourth, ask: s.removeLeader, ended: rests, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, true) }},
-		"worker":   {prepare: s.up, ask: s.removeWorker, ended: func(ctx context.Context) error { return s.serves(ctx, declared, workers-1) }, holds: func(ctx context.Context, a asked) error { return s.removed(ctx, a, false) }},
+		"removal":  {prepare: s.fourth, ask: s.removeLeader, ended: rests, holds: left(true)},
+		"worker":   {prepare: s.up, ask: s.removeWorker, ended: oneLess, holds: left(false)},
 		"reboot":   {prepare: s.up, ask: s.reconfigure, ended: s.reconfigured, holds: s.rebooted},
-		"teardown": {prepare: s.up, ask: s.tearDown, ended: s.nothing, holds: s.tornDown},
+		"teardown": {prepare: s.up, ask: s.tearDown, ended: nothing, holds: s.tornDown},
 		"bringup":  {prepare: s.down, ask: s.bringUp, ended: rests, holds: s.broughtUp},
 	}
 }
@@ -177,16 +182,14 @@ func (s *sweep) reconfigure(ctx context.Context) (asked, error) {
 	return asked{}, errors.New("there is no control plane")
 }
 
-// reconfigured wants the change to be there and everything at rest. Before the provider has looked, all is as it was.
-func (s *sweep) reconfigured(ctx context.Context) error {
-	all, err := s.machines(ctx)
+// reconfigured wants the machine to be in a new boot and everything at rest. Before the provider has looked, all is as it was.
+func (s *sweep) reconfigured(ctx context.Context, a asked) error {
+	after, err := s.at(ctx, a.before.Address)
 	if err != nil {
 		return err
 	}
-	for i := range all {
-		if all[i].Status.ObservedGeneration != all[i].Generation {
-			return fmt.Errorf("what was changed of %s was not looked at yet", all[i].GetName())
-		}
+	if after.BootID == a.before.BootID {
+		return fmt.Errorf("machine %s is still in boot %s: it was not rebooted", after.Name, after.BootID)
 	}
 	return s.serves(ctx, declared, workers)
 }
@@ -197,8 +200,8 @@ func (s *sweep) rebooted(ctx context.Context, a asked) error {
 	if err != nil {
 		return err
 	}
-	if after.BootID == a.before.BootID || after.UUID != a.before.UUID {
-		return fmt.Errorf("machine %s is still in boot %s: it was not rebooted", after.Name, after.BootID)
+	if after.UUID != a.before.UUID {
+		return fmt.Errorf("machine %s has another UUID", after.Name)
 	}
 	sent, err := s.lab.Fleet.Changes(ctx, "", a.from)
 	if err != nil {
