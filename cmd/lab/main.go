@@ -60,6 +60,7 @@ func run(args []string) error {
 	bound := crashes.Flag("limit", "About how long each job is swept; it leaves out as many writes as it has to. 0 has no end.").Default("0").Duration()
 	proof := app.Command("prove", "Run what proves the product, and print one table. Run it from the root of the source tree.")
 	depth := proof.Flag("depth", "How far the model check goes: full takes minutes and 4 GiB.").Default("full").Enum("short", "full")
+	sweeping := proof.Flag("sweep", "About how long the crash sweep on real parts may take.").Default("6m").Duration()
 	command, err := app.Parse(args)
 	if err != nil {
 		return err
@@ -74,7 +75,9 @@ func run(args []string) error {
 	case measure.FullCommand():
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():
-		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout})
+		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout, Sweep: func(ctx context.Context) (crashsweep.Report, error) {
+			return runCrashSweep(ctx, crashsweep.Options{Jobs: []string{"removal"}, Limit: *sweeping})
+		}})
 	case crashes.FullCommand():
 		return sweepAlone(ctx, crashsweep.Options{Jobs: *jobs, Every: *every, Offset: *offset, Limit: *bound})
 	case campaign.FullCommand():

@@ -77,6 +77,7 @@ var layout = map[string]layer{
 		},
 		never: noTalosAPI,
 	},
+	"internal/controller/lagging":        {never: noTalosAPI},
 	"internal/controller/waiting":        {never: noTalosAPI},
 	"internal/controller/providerconfig": {imports: []string{"apis/v1alpha1"}, never: noTalosAPI},
 	"internal/controller/taloscluster": {
@@ -109,10 +110,10 @@ var layout = map[string]layer{
 	"internal/lab":                  {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	// The demo reads configurations back from machines, and there is one door to them.
 	"internal/lab/demo": {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/story", "internal/talos"}, never: noTalosAPI},
-	// It runs tests, and knows of what they test only how the model check tells its result.
-	"internal/lab/prove": {imports: []string{"internal/decide/modelcheck"}, never: noTalosAPI},
+	// It runs tests, and knows of what they test only how the model check and the crash sweep tell their results.
+	"internal/lab/prove": {imports: []string{"internal/decide/modelcheck", "internal/lab/crashsweep"}, never: noTalosAPI},
 	// A campaign makes requests as users do, and is judged by what machines and etcd tell.
-	"internal/lab/soak":         {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
+	"internal/lab/soak": {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 	// A sweep makes requests as users do, and is judged by what judges campaigns.
 	"internal/lab/crashsweep":   {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/controlplane", "internal/lab/soak"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},

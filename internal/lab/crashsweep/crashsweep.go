@@ -11,16 +11,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
@@ -59,9 +59,9 @@ type Report struct {
 // A JobReport is what the sweep of one job came to.
 type JobReport struct {
 	Name string
-	// Writes is how many the job took when nobody was killed, Every the distance of those that were followed by a kill, and
-	// Points how many those were.
-	Writes, Every, Points int
+	// Writes is how many the job took when nobody was killed. From the one with the number Offset on, each Every-th was followed by
+	// a kill, which makes Points.
+	Writes, Offset, Every, Points int
 	// Violation is what did not hold in the end; empty if all did.
 	Violation string
 }
@@ -105,6 +105,11 @@ type sweep struct {
 // Run sweeps. An error says that it could not be run; what did not hold is in the report, and ends it.
 func Run(ctx context.Context, o Options) (found Report, err error) {
 	s := &sweep{o: o, fuse: &fuse{}}
+	for _, name := range o.Jobs {
+		if !slices.Contains(Jobs(), name) {
+			return found, fmt.Errorf("there is no job %q; there are %s", name, strings.Join(Jobs(), ", "))
+		}
+	}
 	heard, err := serve(ctx, "127.0.0.1:0", nil, calls(s.fuse))
 	if err != nil {
 		return Report{}, err
@@ -175,10 +180,7 @@ func (s *sweep) leave() {
 
 // sweepJob runs a job without a kill, to see what it writes, and then with a kill after each of these writes that is due.
 func (s *sweep) sweepJob(ctx context.Context, name string) (JobReport, error) {
-	r, j, first := JobReport{Name: name, Every: max(s.o.Every, 1)}, s.jobs()[name], max(s.o.Offset, 1)
-	if j.ask == nil {
-		return r, fmt.Errorf("there is no job %q; there are %s", name, strings.Join(Jobs(), ", "))
-	}
+	r, j := JobReport{Name: name, Offset: max(s.o.Offset, 1), Every: max(s.o.Every, 1)}, s.jobs()[name]
 	p, err := s.point(ctx, j, 0)
 	if err != nil {
 		return r, err
@@ -186,7 +188,7 @@ func (s *sweep) sweepJob(ctx context.Context, name string) (JobReport, error) {
 	r.Writes, r.Violation = len(p.writes), p.violation
 	s.sayf("%s: %d writes, %.1f s without a kill%s", name, r.Writes, p.took.Seconds(), told(r.Violation))
 	begun := time.Now()
-	for k := first; r.Violation == "" && k <= r.Writes; k += r.Every {
+	for k := r.Offset; r.Violation == "" && k <= r.Writes; k += r.Every {
 		if p, err = s.point(ctx, j, k); err != nil {
 			return r, err
 		}
@@ -196,11 +198,11 @@ func (s *sweep) sweepJob(ctx context.Context, name string) (JobReport, error) {
 		}
 		r.Points++
 		s.sayf("%s %3d/%d  %-60s at its end after %5.1f s%s", name, k, r.Writes, p.writes[k-1], p.took.Seconds(), told(r.Violation))
-		if k == first {
+		if k == r.Offset {
 			r.Every = max(r.Every, s.fits(r.Writes-k, time.Since(begun)))
 		}
 	}
-	s.sayf("%s: %d of %d writes were followed by a kill, from %d on every %d.", name, r.Points, r.Writes, first, r.Every)
+	s.sayf("%s: %d of %d writes were followed by a kill, from %d on every %d.", name, r.Points, r.Writes, r.Offset, r.Every)
 	return r, nil
 }
 

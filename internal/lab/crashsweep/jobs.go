@@ -129,25 +129,21 @@ func (s *sweep) removed(ctx context.Context, a asked, controlPlane bool) error {
 func orderly(sent []lab.RPC, machine string, controlPlane bool) error {
 	left, resets := 0, 0
 	for _, c := range sent {
-		if len(c.Forwarded) > 0 {
-			continue // It shows again where it arrived.
+		if err := unasked(c, machine); err != nil {
+			return err
 		}
 		switch c.Method {
-		case callLeave, callReset, callReboot, callBootstrap:
-			if c.Machine != machine {
-				return fmt.Errorf("%s was sent to %s, which nobody asked for", c.Method, c.Machine)
+		case callLeave:
+			if resets > 0 {
+				return errors.New("it was told to leave etcd after it was reset")
 			}
-		}
-		switch {
-		case c.Method == callReboot || c.Method == callBootstrap:
-			return fmt.Errorf("%s was sent to %s", c.Method, c.Machine)
-		case c.Method == callLeave && resets > 0:
-			return errors.New("it was told to leave etcd after it was reset")
-		case c.Method == callLeave && c.Done && c.Code == 0:
-			left++
-		case c.Method == callReset && controlPlane && left == 0:
-			return errors.New("it was reset before it left etcd")
-		case c.Method == callReset:
+			if c.Done && c.Code == 0 && len(c.Forwarded) == 0 {
+				left++
+			}
+		case callReset:
+			if controlPlane && left == 0 {
+				return errors.New("it was reset before it left etcd")
+			}
 			resets++
 		}
 	}
@@ -157,6 +153,19 @@ func orderly(sent []lab.RPC, machine string, controlPlane bool) error {
 	}
 	if left != want || resets == 0 {
 		return fmt.Errorf("it left etcd %d times, want %d, and was reset %d times, want at least 1", left, want, resets)
+	}
+	return nil
+}
+
+// unasked is an error if a call disturbs a machine in a way that no removal of the given one needs.
+func unasked(c lab.RPC, machine string) error {
+	switch c.Method {
+	case callLeave, callReset:
+		if c.Machine != machine {
+			return fmt.Errorf("%s was sent to %s, which nobody asked for", c.Method, c.Machine)
+		}
+	case callReboot, callBootstrap:
+		return fmt.Errorf("%s was sent to %s, which nobody asked for", c.Method, c.Machine)
 	}
 	return nil
 }

@@ -1,5 +1,6 @@
-// Package prove runs what proves the product and prints one table of it: the model check, the crash sweep and the fault
-// catalogue, each as the tests that it is. It must never judge by itself: what a test says counts.
+// Package prove runs what proves the product and prints one table of it: the model check, the crash sweeps and the fault
+// catalogue, each as the tests that it is, and the sweep on real parts on its lab. It must never judge by itself: what they say
+// counts.
 package prove
 
 import (
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/maesh/provider-ichor/internal/decide/modelcheck"
+	"github.com/maesh/provider-ichor/internal/lab/crashsweep"
 )
 
 const (
@@ -31,6 +33,8 @@ const (
 type Options struct {
 	// Root is the root of the source tree, and Depth how far the model check goes: short or full.
 	Root, Depth string
+	// Sweep kills the provider after its writes on real parts.
+	Sweep func(context.Context) (crashsweep.Report, error)
 	// Out gets progress and the table.
 	Out io.Writer
 }
@@ -39,6 +43,7 @@ type Options struct {
 type proof struct {
 	model           modelcheck.Result
 	crashes, faults suite
+	real            crashsweep.Report
 	outcomes        map[string]int
 	took            map[string]time.Duration
 }
@@ -75,7 +80,13 @@ func (p *proof) run(ctx context.Context, o Options) error {
 	if p.crashes, err = p.test(ctx, o, "crash sweep", "./internal/controller/...", "-run=Crash"); err != nil {
 		return err
 	}
-	p.faults, err = p.test(ctx, o, "faults", "./internal/faulttest", "-run=^TestFaults$", "-faults.all")
+	if p.faults, err = p.test(ctx, o, "faults", "./internal/faulttest", "-run=^TestFaults$", "-faults.all"); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "running the crash sweep on real parts\n")
+	begun := time.Now()
+	p.real, err = o.Sweep(ctx)
+	p.took["real"] = time.Since(begun)
 	return err
 }
 
@@ -133,6 +144,12 @@ func (p *proof) verdict() error {
 	if n := len(p.model.Mutants) - p.model.Found(); n > 0 || len(p.model.Mutants) == 0 || len(p.model.Rows) == 0 {
 		errs = append(errs, fmt.Errorf("the model check: %d of %d mutants were not found in %d configurations", n, len(p.model.Mutants), len(p.model.Rows)))
 	}
+	for _, v := range p.real.Violations() {
+		errs = append(errs, fmt.Errorf("the crash sweep on real parts: %s", v))
+	}
+	if p.real.Points() == 0 {
+		errs = append(errs, errors.New("the crash sweep on real parts: nobody was killed"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -145,6 +162,10 @@ func (p *proof) table() string {
 	by := p.crashes.by()
 	for _, test := range slices.Sorted(maps.Keys(by)) {
 		line("  "+test, by[test], "")
+	}
+	fmt.Fprintf(&b, "crash points on real parts: kill -9 after the k-th write, for as many k as there is time for\n")
+	for _, j := range p.real.Jobs {
+		line("  "+j.Name, j.Points, fmt.Sprintf("of %d writes, from %d on every %d.", j.Writes, j.Offset, j.Every))
 	}
 	fmt.Fprintf(&b, "faults, by what is told of them\n")
 	for _, outcome := range slices.Sorted(maps.Keys(p.outcomes)) {
@@ -162,8 +183,9 @@ func (p *proof) table() string {
 	line("states explored", states, fmt.Sprintf("and %d transitions, in %s", transitions, p.since("model check")))
 	line("mutants found", p.model.Found(), fmt.Sprintf("of %d", len(p.model.Mutants)))
 	line("crash points", len(p.crashes.passed), fmt.Sprintf("in %s", p.since("crash sweep")))
+	line("crash points on real parts", p.real.Points(), fmt.Sprintf("in %s; etcd was looked at %d times", p.since("real"), p.real.Looks))
 	line("faults", total, fmt.Sprintf("in %s", p.since("faults")))
-	line("violations", p.model.Violations()+len(p.crashes.failed)+len(p.faults.failed), "")
+	line("violations", p.model.Violations()+len(p.crashes.failed)+len(p.faults.failed)+len(p.real.Violations()), "")
 	return b.String()
 }
 
