@@ -247,17 +247,17 @@ func (s *sweep) point(ctx context.Context, j job, k int) (point, error) {
 		return point{}, fmt.Errorf("cannot ask: %w", err)
 	}
 	a.from = from
-	var p point
 	ended := s.await(ctx, "the job has ended", func(ctx context.Context) error {
-		if p.writes, p.killed, err = s.fuse.told(); p.killed {
+		if !s.fuse.alive() {
 			return nil
 		}
 		return j.ended(ctx, a)
 	})
+	var p point
+	if p.writes, p.killed, err = s.fuse.snuff(); err != nil {
+		return p, err
+	}
 	if p.killed {
-		if err != nil {
-			return p, err
-		}
 		s.fuse.light(0)
 		if err := s.lab.StartProvider(ctx); err != nil {
 			return p, err
@@ -268,9 +268,6 @@ func (s *sweep) point(ctx context.Context, j job, k int) (point, error) {
 	p.took = time.Since(begun)
 	if err := errors.Join(ctx.Err(), s.lab.Err()); err != nil {
 		return p, err
-	}
-	if !p.killed {
-		p.writes, _, _ = s.fuse.told()
 	}
 	p.violation = s.judge(ctx, j, a, ended)
 	return p, ctx.Err()

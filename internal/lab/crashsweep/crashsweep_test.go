@@ -29,7 +29,7 @@ func TestFuse(t *testing.T) {
 		all.Go(func() { f.wrote(fmt.Sprint(i)) })
 	}
 	all.Wait()
-	writes, burnt, err := f.told()
+	writes, burnt, err := f.snuff()
 	if len(writes) != 5 || !burnt || kills != 1 || err != nil || f.alive() {
 		t.Errorf("%d writes, burnt %t, %d kills, alive %t: %v", len(writes), burnt, kills, f.alive(), err)
 	}
@@ -39,10 +39,15 @@ func TestFuse(t *testing.T) {
 			t.Fatal("somebody was killed though nobody should be")
 		}
 	}
+	f.light(2)
+	f.wrote("x")
+	if _, burnt, _ := f.snuff(); burnt || !f.wrote("x") {
+		t.Error("somebody was killed after the job had ended")
+	}
 	f.kill = func() error { return errors.New("it does not die") }
 	f.light(1)
 	f.wrote("x")
-	if _, _, err := f.told(); err == nil {
+	if _, _, err := f.snuff(); err == nil {
 		t.Error("what cannot be killed is not told")
 	}
 }
@@ -111,7 +116,7 @@ func TestManagementFront(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", step.method, step.path, got, step.want)
 		}
 	}
-	writes, burnt, _ := f.told()
+	writes, burnt, _ := f.snuff()
 	if diff := cmp.Diff([]string{"management: PUT talosmachines/cp-1/status", "management: DELETE talosmachines/cp-1"}, writes); diff != "" || !burnt {
 		t.Errorf("writes, burnt %t: -want, +got:\n%s", burnt, diff)
 	}
@@ -158,7 +163,7 @@ func TestCalls(t *testing.T) {
 	f.light(0)
 	w := httptest.NewRecorder()
 	calls(f).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(`{"machine":"m1","method":"/machine.MachineService/Reset"}`)))
-	writes, _, _ := f.told()
+	writes, _, _ := f.snuff()
 	if diff := cmp.Diff([]string{"m1: Reset"}, writes); diff != "" || w.Code != http.StatusOK {
 		t.Errorf("status %d, -want, +got:\n%s", w.Code, diff)
 	}

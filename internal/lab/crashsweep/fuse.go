@@ -1,6 +1,7 @@
 package crashsweep
 
 import (
+	"slices"
 	"sync"
 )
 
@@ -45,9 +46,11 @@ func (f *fuse) alive() bool {
 	return !f.burnt
 }
 
-// told is what was written so far, whether the last of it was the end, and what went wrong with that.
-func (f *fuse) told() (writes []string, burnt bool, err error) {
+// snuff returns what was written, whether the last of it was the end, and what went wrong with that. From then on nobody is
+// killed.
+func (f *fuse) snuff() (writes []string, burnt bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]string(nil), f.writes...), f.burnt, f.err
+	f.at = 0
+	return slices.Clone(f.writes), f.burnt, f.err
 }
