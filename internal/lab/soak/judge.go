@@ -82,6 +82,10 @@ type judge struct {
 	// paused is when the provider was stopped, and hurt when members of etcd were taken down on purpose.
 	paused, hurt []period
 	quiet        time.Time // since when nobody wants anything; zero before
+	// patience is how long a quorum may seem to be lost before that counts: members that choose a leader have none for a moment,
+	// the longer the less there is to run them on. short is since when it seems so; zero if it does not.
+	patience time.Duration
+	short    time.Time
 	// tenures of the lock since it is followed, and owners the machines that holders of it are declared at.
 	tenures  []tenure
 	owners   map[string]string
@@ -148,7 +152,13 @@ func (j *judge) see(l look) (voters, up int) {
 		j.breakf(l.begun, "I3", "%s are cordoned at once", strings.Join(l.cordoned, " and "))
 	}
 	voters, up = l.count("", 0)
-	if up < quorum(voters) && !j.excused(j.hurt, l.begun, aftermath) {
+	switch {
+	case up >= quorum(voters) || j.excused(j.hurt, l.begun, aftermath):
+		j.short = time.Time{}
+	case j.short.IsZero():
+		j.short = l.begun
+	}
+	if !j.short.IsZero() && l.begun.Sub(j.short) >= j.patience {
 		j.breakf(l.begun, "I1", "%d of %d voters are up although nothing was done to them, and a quorum needs %d", up, voters, quorum(voters))
 	}
 	j.pending = slices.DeleteFunc(j.pending, func(c lab.RPC) bool {

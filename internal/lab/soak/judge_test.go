@@ -329,3 +329,34 @@ func TestSlowIsNotDown(t *testing.T) {
 		t.Errorf("found %v", j.found)
 	}
 }
+
+// TestPatience lets an election pass where nobody is in a hurry, and not a quorum that stays lost.
+func TestPatience(t *testing.T) {
+	cases := map[string]struct {
+		patience time.Duration
+		back     bool // after a while
+		want     int
+	}{
+		"None":     {want: 1},
+		"Election": {patience: 10 * time.Second, back: true},
+		"Lost":     {patience: 10 * time.Second, want: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			j := newJudge()
+			j.patience = tc.patience
+			j.see(three(0, ""))
+			j.see(three(5*time.Second, "", "m1", "m2"))
+			if tc.back {
+				j.see(three(6*time.Second, ""))
+			}
+			if tc.patience > 0 {
+				down := []string{"m1", "m2"}
+				j.see(three(15*time.Second, "", down...))
+			}
+			if len(j.found) != tc.want {
+				t.Errorf("violations: %v, want %d", j.found, tc.want)
+			}
+		})
+	}
+}

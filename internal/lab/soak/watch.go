@@ -19,6 +19,7 @@ func NewWatch(ctx context.Context, l *lab.Lab, pki, connection *corev1.Secret) (
 		return nil, err
 	}
 	j := newJudge()
+	j.patience = hindsight
 	for _, m := range machines {
 		j.approved[m.Name] = true
 	}
