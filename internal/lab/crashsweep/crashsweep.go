@@ -93,6 +93,8 @@ type sweep struct {
 	kube client.Client
 	fuse *fuse
 
+	// heard is where machines tell what they have carried out, and entrance the front of the management cluster.
+	heard, entrance *front
 	// workload is the front of the cluster's API, and nodes looks at that from behind; nil without a cluster.
 	workload *front
 	nodes    kubernetes.Interface
@@ -104,51 +106,69 @@ type sweep struct {
 
 // Run sweeps. An error says that it could not be run; what did not hold is in the report, and ends it.
 func Run(ctx context.Context, o Options) (found Report, err error) {
-	s := &sweep{o: o, fuse: &fuse{}}
 	for _, name := range o.Jobs {
 		if !slices.Contains(Jobs(), name) {
 			return found, fmt.Errorf("there is no job %q; there are %s", name, strings.Join(Jobs(), ", "))
 		}
 	}
-	heard, err := serve(ctx, "127.0.0.1:0", nil, calls(s.fuse))
-	if err != nil {
-		return Report{}, err
-	}
-	defer heard.close()
-	var entrance *front
-	o.Lab.Machines, o.Lab.Subnet, o.Lab.Tell = machineCount, o.Subnet, "http://"+heard.listener.Addr().String()
-	o.Lab.Front = func(to *rest.Config) (through *rest.Config, err error) {
-		entrance, through, err = management(ctx, to, s.fuse)
-		return through, err
-	}
-	if s.lab, err = lab.Start(ctx, o.Lab); err != nil {
-		return Report{}, err
-	}
+	s := &sweep{o: o, fuse: &fuse{}}
 	defer func() {
-		s.leave()
+		err = errors.Join(err, s.stop(err != nil))
 		found = s.report
-		if err != nil || len(found.Violations()) > 0 {
-			err = errors.Join(err, s.keepLog())
-		}
-		err = errors.Join(err, s.lab.Stop())
-		entrance.close()
 	}()
-	s.fuse.kill = s.lab.KillProvider
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return Report{}, fmt.Errorf("cannot make a scheme: %w", err)
-	}
-	if s.kube, err = client.New(s.lab.Config(), client.Options{Scheme: scheme}); err != nil {
-		return Report{}, fmt.Errorf("cannot make a client: %w", err)
+	if err := s.start(ctx); err != nil {
+		return found, err
 	}
 	for _, name := range o.Jobs {
 		r, err := s.sweepJob(ctx, name)
 		s.report.Jobs = append(s.report.Jobs, r)
 		if err != nil || r.Violation != "" {
-			return s.report, err
+			return found, err
 		}
 	}
-	return s.report, nil
+	return found, nil
+}
+
+// start a lab whose provider cannot write anything without the fuse being told.
+func (s *sweep) start(ctx context.Context) (err error) {
+	if s.heard, err = serve(ctx, "127.0.0.1:0", nil, calls(s.fuse)); err != nil {
+		return err
+	}
+	o := s.o.Lab
+	o.Machines, o.Subnet, o.Tell = machineCount, s.o.Subnet, "http://"+s.heard.listener.Addr().String()
+	o.Front = func(to *rest.Config) (through *rest.Config, err error) {
+		s.entrance, through, err = management(ctx, to, s.fuse)
+		return through, err
+	}
+	if s.lab, err = lab.Start(ctx, o); err != nil {
+		return err
+	}
+	s.fuse.kill = s.lab.KillProvider
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("cannot make a scheme: %w", err)
+	}
+	if s.kube, err = client.New(s.lab.Config(), client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("cannot make a client: %w", err)
+	}
+	return nil
+}
+
+// stop everything that was started. What went wrong leaves the log of the providers behind.
+func (s *sweep) stop(failed bool) (err error) {
+	s.leave()
+	if s.lab != nil {
+		if failed || len(s.report.Violations()) > 0 {
+			err = s.keepLog()
+		}
+		err = errors.Join(err, s.lab.Stop())
+	}
+	for _, f := range []*front{s.heard, s.entrance} {
+		if f != nil {
+			f.close()
+		}
+	}
+	return err
 }
 
 // keepLog keeps the log of the providers, which has no secrets in it.
