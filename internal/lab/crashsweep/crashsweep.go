@@ -148,7 +148,9 @@ func (s *sweep) start(ctx context.Context) (err error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("cannot make a scheme: %w", err)
 	}
-	if s.kube, err = client.New(s.lab.Config(), client.Options{Scheme: scheme}); err != nil {
+	config := rest.CopyConfig(s.lab.Config())
+	config.QPS = -1 // A limit would have the last word when patience ends, and hide what was waited for.
+	if s.kube, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
 	return nil

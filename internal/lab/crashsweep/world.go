@@ -246,6 +246,7 @@ func (s *sweep) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	to.QPS = -1
 	if s.nodes, err = kubernetes.NewForConfig(to); err != nil {
 		return err
 	}
