@@ -158,10 +158,10 @@ func (s *sweep) start(ctx context.Context) (err error) {
 
 // stop everything that was started. What went wrong leaves the log of the providers behind.
 func (s *sweep) stop(failed bool) (err error) {
-	s.leave()
+	err = s.leave()
 	if s.lab != nil {
 		if failed || len(s.report.Violations()) > 0 {
-			err = s.keepLog()
+			err = errors.Join(err, s.keepLog())
 		}
 		err = errors.Join(err, s.lab.Stop())
 	}
@@ -187,17 +187,18 @@ func (s *sweep) keepLog() error {
 	return nil
 }
 
-// leave the cluster, which is about to end or has ended.
-func (s *sweep) leave() {
+// leave the cluster, which is about to end or has ended. An error means that something may have been missed of it.
+func (s *sweep) leave() (err error) {
 	if s.watch != nil {
 		s.report.Looks += s.watch.Looks()
-		s.watch.Stop()
+		err = s.watch.Stop()
 		s.watch = nil
 	}
 	if s.workload != nil {
 		s.workload.close()
 		s.workload = nil
 	}
+	return err
 }
 
 // sweepJob runs a job without a kill, to see what it writes, and then with a kill after each of these writes that is due.

@@ -235,7 +235,9 @@ func (s *sweep) rebooted(ctx context.Context, a asked) error {
 }
 
 func (s *sweep) tearDown(ctx context.Context) (asked, error) {
-	s.leave() // Etcd has to go.
+	if err := s.leave(); err != nil { // Etcd has to go.
+		return asked{}, err
+	}
 	return asked{}, s.remove(ctx, &v1alpha1.TalosCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterName}})
 }
 

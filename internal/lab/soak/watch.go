@@ -46,5 +46,5 @@ func (w *Watch) Looks() int {
 	return w.monitor.looks
 }
 
-// Stop ends it.
-func (w *Watch) Stop() { w.monitor.stop() }
+// Stop ends it. An error means that something may have been missed.
+func (w *Watch) Stop() error { return w.monitor.stop() }
