@@ -29,7 +29,8 @@ func main() {
 // run parses the command line and carries it out.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	app := kingpin.New("talossim", "Simulated Talos machines on loopback addresses.")
-	app.Terminate(nil)
+	helped := false
+	app.Terminate(func(int) { helped = true })
 	app.UsageWriter(stderr)
 	app.ErrorWriter(stderr)
 	control := app.Flag("control", "Address of the HTTP control API, on loopback.").Default(defaultControl).String()
@@ -40,8 +41,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w (see talossim --help)", err)
-	case name == "":
-		return nil // --help was printed
+	case helped:
+		return nil
 	case name == serve.name:
 		return serve.run(ctx, *control, stdout, stderr)
 	}

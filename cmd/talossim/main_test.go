@@ -107,3 +107,13 @@ func TestBadCommandLines(t *testing.T) {
 		}
 	}
 }
+
+// TestHelp wants help to be no failure, also that of the command that is the default.
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"faults", "--help"}} {
+		told := &bytes.Buffer{}
+		if err := run(t.Context(), args, io.Discard, told); err != nil || !strings.Contains(told.String(), "usage: talossim") {
+			t.Errorf("%q: error %v, told %q", args, err, told.String())
+		}
+	}
+}

@@ -69,7 +69,8 @@ func (s *system) LogsContainers(context.Context, *emptypb.Empty) (*machine.LogsC
 	return &machine.LogsContainersResponse{Messages: []*machine.LogsContainer{{Ids: s.journal.ids()}}}, nil
 }
 
-// Dmesg streams the kernel's log. One that tails shows only what is still to come.
+// Dmesg streams the kernel's log, which ends its lines itself. One that tails shows only what
+// is still to come.
 func (s *system) Dmesg(in *machine.DmesgRequest, stream grpc.ServerStreamingServer[common.Data]) error {
 	lines := -1
 	if in.GetTail() {
@@ -77,7 +78,7 @@ func (s *system) Dmesg(in *machine.DmesgRequest, stream grpc.ServerStreamingServ
 	}
 	pos, _ := s.journal.tail(journalKernel, lines) // known since the boot's first line
 	return s.streamLog(stream, journalKernel, pos, in.GetFollow(), func(l journalLine) string {
-		return fmt.Sprintf("%s: %7s: [%s]: %s", "user", "warning", l.at.UTC().Format(time.RFC3339Nano), l.text)
+		return fmt.Sprintf("%s: %7s: [%s]: %s\n", "user", "warning", l.at.UTC().Format(time.RFC3339Nano), l.text)
 	})
 }
 

@@ -110,7 +110,7 @@ func lines(t *testing.T, stream interface{ Recv() (*common.Data, error) }, until
 		if err != nil {
 			t.Fatalf("%v, after %q", err, out)
 		}
-		out = append(out, strings.TrimSpace(string(d.GetBytes())))
+		out = append(out, string(d.GetBytes()))
 		if until != "" && strings.Contains(out[len(out)-1], until) {
 			return out
 		}
@@ -130,7 +130,7 @@ func TestLogs(t *testing.T) {
 		}
 		return stream
 	}
-	if got := lines(t, logs("kubelet", false, -1), ""); !slices.Equal(got, []string{"Started task kubelet", "Health check successful"}) {
+	if got := lines(t, logs("kubelet", false, -1), ""); !slices.Equal(got, []string{"Started task kubelet\n", "Health check successful\n"}) {
 		t.Errorf("the kubelet's log is %q", got)
 	}
 	if got := lines(t, logs("machined", false, 2), ""); len(got) != 2 {
@@ -153,8 +153,8 @@ func TestLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := lines(t, all, "")
-	if first, last := got[0], got[len(got)-1]; !strings.HasPrefix(first, "user: warning: [") || !strings.HasSuffix(first, "[talos] booting Talos v1.13.9") ||
-		!strings.HasSuffix(last, "[talos] reset failed: locked") {
+	if first, last := got[0], got[len(got)-1]; !strings.HasPrefix(first, "user: warning: [") || !strings.HasSuffix(first, "[talos] booting Talos v1.13.9\n") ||
+		!strings.HasSuffix(last, "[talos] reset failed: locked\n") {
 		t.Errorf("dmesg begins with %q and ends with %q", first, last)
 	}
 
