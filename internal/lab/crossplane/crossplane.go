@@ -308,3 +308,9 @@ func (c *Crossplane) Kill(pkg string) error {
 func (c *Crossplane) Serves(ctx context.Context, pkg string) error {
 	return c.packages.with(pkg, func(w *workload) error { return w.serves(ctx) })
 }
+
+// Address is the loopback address that stands for that of the pod of a package.
+func (c *Crossplane) Address(pkg string) (at netip.Addr, err error) {
+	err = c.packages.with(pkg, func(w *workload) error { at = w.address; return nil })
+	return at, err
+}

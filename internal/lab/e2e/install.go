@@ -25,6 +25,9 @@ const (
 	// exampleRegistry is where the examples say that the packages are.
 	exampleRegistry = "registry.example.org"
 
+	// metricsPort is where provider and function tell their metrics.
+	metricsPort = ":8080"
+
 	// poll and wait make the provider look as often as befits machines whose waits are scaled.
 	poll, wait = 5 * time.Second, 3 * time.Second
 )
@@ -41,7 +44,7 @@ func environment() map[string]func(netip.Addr) []string {
 		xpkg.Provider.Name: func(pod netip.Addr) []string {
 			return []string{
 				"PROVIDER_ICHOR_WEBHOOK_HOST=" + pod.String(),
-				"PROVIDER_ICHOR_METRICS_BIND_ADDRESS=" + pod.String() + ":8080",
+				"PROVIDER_ICHOR_METRICS_BIND_ADDRESS=" + pod.String() + metricsPort,
 				"PROVIDER_ICHOR_HEALTH_PROBE_BIND_ADDRESS=" + pod.String() + ":8081",
 				"PROVIDER_ICHOR_POLL=" + poll.String(), "PROVIDER_ICHOR_WAIT=" + wait.String(), "PROVIDER_ICHOR_DEBUG=true",
 			}
@@ -49,7 +52,7 @@ func environment() map[string]func(netip.Addr) []string {
 		xpkg.Function.Name: func(pod netip.Addr) []string {
 			return []string{
 				"FUNCTION_ICHOR_TOPOLOGY_ADDRESS=" + pod.String() + ":9443",
-				"FUNCTION_ICHOR_TOPOLOGY_METRICS_ADDRESS=" + pod.String() + ":8080",
+				"FUNCTION_ICHOR_TOPOLOGY_METRICS_ADDRESS=" + pod.String() + metricsPort,
 			}
 		},
 	}

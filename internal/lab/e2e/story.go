@@ -26,7 +26,7 @@ func (e *E2E) story() []step {
 		road("one claim becomes a cluster, and the claim is Ready", e.claimed),
 		road("the Secret that the claim names opens it, and every Node is Ready", e.nodesReady),
 		check("at rest nothing writes to a managed resource during five polls, and the topology is Responsive", e.atRest),
-		check("no secret of the cluster is in any other object, and none in a log", e.noSecrets),
+		check("no secret of the cluster is in any other object, and none in a log or a metric", e.noSecrets),
 		check("Flux prunes what a commit has lost: the delete is refused, Flux says by what, and nothing happens", e.pruned),
 		check("a machine that vanishes from its list is kept, nothing is sent to it, and the claim says so", e.vanishes),
 		check("a pool is scaled up by listing a machine", e.poolGrows),
