@@ -19,10 +19,16 @@ import (
 
 // Where kube-apiserver keeps the lock and the machines.
 const (
-	leaseName   = clusterName + "-disruption"
-	leaseKey    = "/registry/leases/" + namespace + "/" + leaseName
+	lockSuffix  = "-disruption"
+	leaseName   = clusterName + lockSuffix
+	leasesKey   = "/registry/leases/" + namespace + "/"
 	machinesKey = "/registry/ichor.maesh.dev/talosmachines/" + namespace + "/"
 )
+
+// isLock tells whether a key is that of the lock of the one cluster that there is, whatever that is called.
+func isLock(key string) bool {
+	return strings.HasPrefix(key, leasesKey) && strings.HasSuffix(key, lockSuffix)
+}
 
 // A ledger follows every write of the lock and of machines in the etcd of the management cluster. There nothing is missed and
 // nothing comes late, also not while the API server is stopped.
@@ -51,7 +57,7 @@ func follow(ctx context.Context, endpoint string, tell func(page)) (*ledger, err
 	}
 	l := &ledger{client: c, cancel: cancel, done: make(chan struct{})}
 	after := int64(0)
-	for _, key := range []string{leaseKey, machinesKey} {
+	for _, key := range []string{leasesKey, machinesKey} {
 		is, err := c.Get(ctx, key, clientv3.WithPrefix())
 		if err != nil {
 			cancel()
@@ -93,7 +99,7 @@ func (l *ledger) run(ctx context.Context, from int64, tell func(page)) {
 func turn(key string, value []byte, tell func(page)) error {
 	p := page{at: time.Now(), key: key}
 	switch {
-	case key == leaseKey:
+	case isLock(key):
 		if len(value) > 0 {
 			o, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
 			if err != nil {

@@ -47,6 +47,9 @@ func storedMachine(t *testing.T, name string, change func(*v1alpha1.TalosMachine
 	return out
 }
 
+// lockKey is that of the lock of a cluster that is not called as that of a campaign.
+const lockKey = leasesKey + "other" + lockSuffix
+
 // TestLedger holds what a monitor makes of what is written.
 func TestLedger(t *testing.T) {
 	m := &monitor{
@@ -59,7 +62,7 @@ func TestLedger(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(leaseKey, stored(t, machineHolder+"uid-cp-1"))
+	write(lockKey, stored(t, machineHolder+"uid-cp-1"))
 	if !m.locked() {
 		t.Error("the lock is not seen to be held")
 	}
@@ -76,7 +79,7 @@ func TestLedger(t *testing.T) {
 			write(machinesKey+name, nil)
 		}
 	}
-	write(leaseKey, nil)
+	write(lockKey, nil)
 	write("/registry/secrets/default/other", []byte("no business of a ledger"))
 	if m.locked() {
 		t.Error("the lock is not seen to be free")
@@ -92,7 +95,7 @@ func TestLedger(t *testing.T) {
 	if got := m.judge.owners[machineHolder+"uid-cp-1"]; got != "m1" {
 		t.Errorf("the lock of cp-1 is for machine %q", got)
 	}
-	for _, key := range []string{leaseKey, machinesKey + "cp-1"} {
+	for _, key := range []string{lockKey, machinesKey + "cp-1"} {
 		if err := turn(key, []byte("?"), m.read); err == nil {
 			t.Errorf("%s: what cannot be read was passed over", key)
 		}

@@ -153,7 +153,7 @@ func (m *monitor) read(p page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.writes++
-	if p.key == leaseKey {
+	if isLock(p.key) {
 		m.judge.held(p.at, holder(p.lease))
 		return
 	}
