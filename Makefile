@@ -11,7 +11,7 @@ LINT           = $(GO) tool -modfile=hack/tools/golangci-lint/go.mod golangci-li
 VERSION       ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo v0.1.0-0.g$$(git rev-parse --short HEAD 2>/dev/null || echo 0))
 # Where packages go and look for each other.
 REGISTRY      ?= registry.example.org/ichor
-XPKG           = $(GO) run ./cmd/xpkg --registry '$(REGISTRY)' --version '$(VERSION)'
+XPKG           = $(GO) run ./cmd/xpkg --registry '$(REGISTRY)' --tag '$(VERSION)'
 LDFLAGS        = -s -w -X github.com/maesh/provider-ichor/internal/version.Version=$(VERSION)
 # Where generated files and what go mod tidy writes lie. A kind that is new shows there as an untracked file, not as a difference.
 GENERATED      = apis package go.mod go.sum

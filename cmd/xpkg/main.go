@@ -20,20 +20,37 @@ func main() {
 	}
 }
 
-func run(args []string) error {
-	o := xpkg.Options{}
+// A request is what the command line asks for.
+type request struct {
+	options xpkg.Options
+	// dir is where the packages are put as files; empty if they are pushed.
+	dir string
+}
+
+// parse reads the command line. A flag called --version would be taken for kingpin's own, and no default would be set any more.
+func parse(args []string) (request, error) {
+	var r request
 	app := kingpin.New("xpkg", "Builds and pushes the packages of provider-ichor: the same source gives the same bytes.")
-	app.Flag("root", "Root of the source tree.").Default(".").StringVar(&o.Root)
-	app.Flag("registry", "Where the packages go, and where they look for each other: registry.example.org/ichor.").Required().StringVar(&o.Registry)
-	app.Flag("version", "Semantic version of the packages.").Required().StringVar(&o.Version)
-	app.Flag("arch", "Architecture to build for; repeatable.").Default(xpkg.DefaultArchitectures()...).StringsVar(&o.Architectures)
+	app.Flag("root", "Root of the source tree.").Default(".").StringVar(&r.options.Root)
+	app.Flag("registry", "Where the packages go, and where they look for each other: registry.example.org/ichor.").Required().StringVar(&r.options.Registry)
+	app.Flag("tag", "Semantic version of the packages.").Required().StringVar(&r.options.Version)
+	app.Flag("arch", "Architecture to build for; repeatable.").Default(xpkg.DefaultArchitectures()...).StringsVar(&r.options.Architectures)
 	build := app.Command("build", "Build the packages into files.")
 	dir := build.Flag("output", "Directory of the files.").Default("bin/packages").String()
-	push := app.Command("push", "Build the packages and push them.")
+	app.Command("push", "Build the packages and push them.")
 	command, err := app.Parse(args)
+	if command == build.FullCommand() {
+		r.dir = *dir
+	}
+	return r, err
+}
+
+func run(args []string) error {
+	r, err := parse(args)
 	if err != nil {
 		return err
 	}
+	o := r.options
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	for _, p := range xpkg.All() {
@@ -45,10 +62,10 @@ func run(args []string) error {
 		if err != nil {
 			return fmt.Errorf("cannot compute the digest of %s: %w", p.Name, err)
 		}
-		if command == push.FullCommand() {
+		if r.dir == "" {
 			err = xpkg.Push(ctx, o, p, built)
 		} else {
-			_, err = xpkg.Save(o, p, built, *dir)
+			_, err = xpkg.Save(o, p, built, r.dir)
 		}
 		if err != nil {
 			return err
