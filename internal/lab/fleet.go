@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -50,6 +51,19 @@ func (f *Fleet) Machines(ctx context.Context) ([]Machine, error) {
 	var out []Machine
 	err := f.call(ctx, http.MethodGet, "/machines", nil, &out)
 	return out, err
+}
+
+// At is the machine at an address, as it is seen from outside of the product.
+func (f *Fleet) At(ctx context.Context, address string) (Machine, error) {
+	all, err := f.Machines(ctx)
+	if err != nil {
+		return Machine{}, err
+	}
+	i := slices.IndexFunc(all, func(m Machine) bool { return m.Address == address })
+	if i < 0 {
+		return Machine{}, fmt.Errorf("no machine is at %q", address)
+	}
+	return all[i], nil
 }
 
 // RPCs are all calls after one of the given number, in order.

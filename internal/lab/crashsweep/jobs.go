@@ -103,14 +103,14 @@ func (s *sweep) about(ctx context.Context, name string) (asked, error) {
 	if err != nil {
 		return asked{}, err
 	}
-	before, err := s.at(ctx, m.Spec.ForProvider.Address)
+	before, err := s.lab.Fleet.At(ctx, m.Spec.ForProvider.Address)
 	return asked{name: name, before: before}, err
 }
 
 // removed wants what a removal has to leave: a machine that left etcd before it was reset, once, that is blank in a new boot,
 // and nothing sent to any other that disturbs it.
 func (s *sweep) removed(ctx context.Context, a asked, controlPlane bool) error {
-	after, err := s.at(ctx, a.before.Address)
+	after, err := s.lab.Fleet.At(ctx, a.before.Address)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (s *sweep) reconfigure(ctx context.Context) (asked, error) {
 
 // reconfigured wants the machine to be in a new boot and everything at rest. Before the provider has looked, all is as it was.
 func (s *sweep) reconfigured(ctx context.Context, a asked) error {
-	after, err := s.at(ctx, a.before.Address)
+	after, err := s.lab.Fleet.At(ctx, a.before.Address)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (s *sweep) reconfigured(ctx context.Context, a asked) error {
 
 // rebooted wants one reboot of one machine, and nothing else that disturbs.
 func (s *sweep) rebooted(ctx context.Context, a asked) error {
-	after, err := s.at(ctx, a.before.Address)
+	after, err := s.lab.Fleet.At(ctx, a.before.Address)
 	if err != nil {
 		return err
 	}

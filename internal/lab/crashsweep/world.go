@@ -154,19 +154,6 @@ func (s *sweep) remove(ctx context.Context, o client.Object) error {
 	return s.kube.Delete(ctx, o)
 }
 
-// at is the machine at an address, as it is seen from outside of the product.
-func (s *sweep) at(ctx context.Context, address string) (lab.Machine, error) {
-	all, err := s.lab.Fleet.Machines(ctx)
-	if err != nil {
-		return lab.Machine{}, err
-	}
-	i := slices.IndexFunc(all, func(m lab.Machine) bool { return m.Address == address })
-	if i < 0 {
-		return lab.Machine{}, fmt.Errorf("no machine is at %q", address)
-	}
-	return all[i], nil
-}
-
 // rests wants so many control planes and workers, all as they are declared, nobody at work and nothing half done.
 func (s *sweep) rests(ctx context.Context, controlPlanes, workers int) error {
 	all, err := s.machines(ctx)

@@ -115,20 +115,7 @@ func (d *Demo) seen(ctx context.Context, name string) (lab.Machine, error) {
 	if err != nil {
 		return lab.Machine{}, err
 	}
-	return d.at(ctx, m.Spec.ForProvider.Address)
-}
-
-func (d *Demo) at(ctx context.Context, address string) (lab.Machine, error) {
-	all, err := d.lab.Fleet.Machines(ctx)
-	if err != nil {
-		return lab.Machine{}, err
-	}
-	for _, m := range all {
-		if m.Address == address {
-			return m, nil
-		}
-	}
-	return lab.Machine{}, fmt.Errorf("no machine is at %q", address)
+	return d.lab.Fleet.At(ctx, m.Spec.ForProvider.Address)
 }
 
 // blank is a machine in maintenance mode that no TalosMachine declares.

@@ -69,7 +69,7 @@ func (d *Demo) gone(ctx context.Context, r *removal) error {
 // left wants what a removal has to leave: a machine that left etcd before it was reset, that is blank in a new boot, and
 // no Node.
 func (d *Demo) left(ctx context.Context, r *removal) error {
-	after, err := d.at(ctx, r.before.Address)
+	after, err := d.lab.Fleet.At(ctx, r.before.Address)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (d *Demo) twoAtOnce(ctx context.Context) error {
 
 // untouched wants a machine whose delete was asked for to be what it was before: nothing was sent to it.
 func (d *Demo) untouched(ctx context.Context, r *removal) error {
-	now, err := d.at(ctx, r.before.Address)
+	now, err := d.lab.Fleet.At(ctx, r.before.Address)
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func (e *E2E) begin(ctx context.Context, name string) (*removal, error) {
 	if err := e.object(ctx, claimName+"-"+name, m); err != nil {
 		return nil, err
 	}
-	before, err := e.at(ctx, m.Spec.ForProvider.Address)
+	before, err := e.lab.Fleet.At(ctx, m.Spec.ForProvider.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (e *E2E) ends(ctx context.Context, r *removal) error {
 	if err != nil {
 		return err
 	}
-	after, err := e.at(ctx, r.before.Address)
+	after, err := e.lab.Fleet.At(ctx, r.before.Address)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 
 	topology "github.com/maesh/provider-ichor/apis/topology/v1alpha1"
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
-	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
@@ -79,20 +78,6 @@ func (e *E2E) machines(ctx context.Context) ([]v1alpha1.TalosMachine, error) {
 	list := &v1alpha1.TalosMachineList{}
 	err := e.kube.List(ctx, list, client.InNamespace(namespace))
 	return list.Items, err
-}
-
-// at is the machine at an address, as it is seen from outside of the product.
-func (e *E2E) at(ctx context.Context, address string) (lab.Machine, error) {
-	all, err := e.lab.Fleet.Machines(ctx)
-	if err != nil {
-		return lab.Machine{}, err
-	}
-	for _, m := range all {
-		if m.Address == address {
-			return m, nil
-		}
-	}
-	return lab.Machine{}, fmt.Errorf("no machine is at %q", address)
 }
 
 // allBlank wants every machine in maintenance mode.

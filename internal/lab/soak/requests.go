@@ -188,7 +188,7 @@ func (c *campaign) takeBack(ctx context.Context) (string, error) {
 			}
 			continue
 		}
-		m, err := c.at(ctx, was.Spec.ForProvider.Address)
+		m, err := c.lab.Fleet.At(ctx, was.Spec.ForProvider.Address)
 		if err != nil {
 			return "", err
 		}
@@ -220,18 +220,6 @@ func (c *campaign) forget(name string) {
 	delete(c.abandoned, name)
 }
 
-func (c *campaign) at(ctx context.Context, address string) (lab.Machine, error) {
-	all, err := c.lab.Fleet.Machines(ctx)
-	if err != nil {
-		return lab.Machine{}, err
-	}
-	i := slices.IndexFunc(all, func(m lab.Machine) bool { return m.Address == address })
-	if i < 0 {
-		return lab.Machine{}, fmt.Errorf("no machine is at %q", address)
-	}
-	return all[i], nil
-}
-
 func (c *campaign) declared(ctx context.Context) ([]v1alpha1.TalosMachine, error) {
 	list := &v1alpha1.TalosMachineList{}
 	err := c.kube.List(ctx, list, client.InNamespace(namespace))
@@ -261,7 +249,7 @@ func (c *campaign) approve(ctx context.Context, e Event) (string, error) {
 	if m == nil || err != nil {
 		return notNow, err
 	}
-	at, err := c.at(ctx, m.Spec.ForProvider.Address)
+	at, err := c.lab.Fleet.At(ctx, m.Spec.ForProvider.Address)
 	if err != nil {
 		return m.GetName(), err
 	}
