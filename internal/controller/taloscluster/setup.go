@@ -53,22 +53,22 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	controllerName := managed.ControllerName(v1alpha1.TalosClusterGroupKind.String())
 	record := waiting.NewRecorder(event.NewAPIRecorder(mgr.GetEventRecorderFor(controllerName)), o.Clock) //nolint:staticcheck // Crossplane grants providers core events, not those of events.k8s.io.
 	hints := waiting.NewHints(o.Wait)
+	noticing := hints.Manager(mgr)
 	conn := &connector{
 		usage: resource.NewProviderConfigUsageTracker(mgr.GetClient(), &v1alpha1.ProviderConfigUsage{}),
 		open:  opener{o.Connect},
 		with: external{
-			kube:     mgr.GetClient(),
+			kube:     noticing.GetClient(),
 			uncached: mgr.GetAPIReader(),
 			keeper:   &keeper{kube: mgr.GetClient(), uncached: mgr.GetAPIReader()},
 			survey:   o.Survey,
 			locks:    locks{o.Gate},
-			actor:    act.New(mgr.GetClient(), o.Clock, act.NewBackground()),
+			actor:    act.New(noticing.GetClient(), o.Clock, act.NewBackground()),
 			clock:    o.Clock,
 			record:   record,
 			hints:    hints,
 		},
 	}
-	noticing := hints.Manager(mgr)
 	r := managed.NewReconciler(noticing, resource.ManagedKind(v1alpha1.TalosClusterGroupVersionKind), reconcilerOptions(noticing.GetClient(), o, conn, record)...)
 	if err := addStateMetrics(mgr, o); err != nil {
 		return err

@@ -70,13 +70,14 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	// The provider's role grants events of the core API only.
 	record := waiting.NewRecorder(event.NewAPIRecorder(mgr.GetEventRecorderFor(name)), o.Clock) //nolint:staticcheck // See above.
 	hints := waiting.NewHints(o.Wait)
+	noticing := hints.Manager(mgr)
 	c := &connector{
 		parts: parts{
-			kube:   mgr.GetClient(),
+			kube:   noticing.GetClient(),
 			reader: mgr.GetAPIReader(),
 			survey: o.Survey,
 			gate:   o.Gate,
-			actor:  act.New(mgr.GetClient(), o.Clock, background),
+			actor:  act.New(noticing.GetClient(), o.Clock, background),
 			hints:  hints,
 			marker: &marker{record: record, clock: o.Clock},
 			rest:   o.PollInterval + o.PollInterval/4,
@@ -85,7 +86,6 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		knock: knock(o.Connect, o.Survey),
 		nodes: nodes,
 	}
-	noticing := hints.Manager(mgr)
 	r := managed.NewReconciler(noticing, resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind), reconcilerOptions(noticing, o, name, c, record)...)
 	if err := addStateMetrics(mgr, o); err != nil {
 		return err

@@ -9,10 +9,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Manager returns mgr for a managed reconciler to be made from. The reconciler answers a write that met a conflict in the
-// same way as a pass that is to be repeated after its backoff, so a hint given earlier in that pass would put off for a
-// whole wait what only has to be done again: what the pass found out was never written. Through this manager's client, a
-// conflict takes the hint back.
+// Manager returns mgr for a managed reconciler, and what writes for it, to be made from. The reconciler answers a write that
+// met a conflict in the same way as a pass that is to be repeated after its backoff. All that such a pass needs is a cache that
+// has caught up, so through this manager's client a conflict is a hint to go on soon. It takes the place of a hint given
+// earlier in that pass, which would put off for a whole wait what was found out and never written; and a few conflicts in a row,
+// as a slow cache has them, do not add up to a backoff of a minute.
 func (h *Hints) Manager(mgr manager.Manager) manager.Manager {
 	return noticing{Manager: mgr, client: conflictClient{Client: mgr.GetClient(), hints: h}}
 }
@@ -74,10 +75,10 @@ func (w conflictWriter) Patch(ctx context.Context, o client.Object, p client.Pat
 	return w.hints.notice(o, w.SubResourceWriter.Patch(ctx, o, p, opts...))
 }
 
-// notice takes the hint for o back if writing it met a conflict, and returns err as it is.
+// notice gives a hint for o if writing it met a conflict, and returns err as it is.
 func (h *Hints) notice(o client.Object, err error) error {
 	if kerrors.IsConflict(err) {
-		h.take(client.ObjectKeyFromObject(o))
+		h.GiveSoon(client.ObjectKeyFromObject(o))
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +25,7 @@ type clientManager struct {
 
 func (m clientManager) GetClient() client.Client { return m.client }
 
-func TestConflictTakesTheHintBack(t *testing.T) {
+func TestConflictIsRepeatedSoon(t *testing.T) {
 	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("changed meanwhile"))
 	writes := map[string]func(client.Client, client.Object) error{
 		"Update":       func(c client.Client, o client.Object) error { return c.Update(context.Background(), o) },
@@ -37,11 +38,11 @@ func TestConflictTakesTheHintBack(t *testing.T) {
 	answers := map[string]struct {
 		reason string
 		answer error
-		left   bool
+		after  time.Duration
 	}{
-		"Conflict": {reason: "What the pass found out was not written: it is not put off.", answer: conflict},
-		"Written":  {reason: "A pass that waits, and said so, is put off.", left: true},
-		"Failed":   {reason: "Any other failure says nothing of the wait.", answer: errors.New("boom"), left: true},
+		"Conflict": {reason: "What the pass found out was not written: it is neither put off for a wait nor for a backoff.", answer: conflict, after: Soon},
+		"Written":  {reason: "A pass that waits, and said so, is put off.", after: Interval},
+		"Failed":   {reason: "Any other failure says nothing of the wait.", answer: errors.New("boom"), after: Interval},
 	}
 	for write, do := range writes {
 		for name, tc := range answers {
@@ -66,8 +67,8 @@ func TestConflictTakesTheHintBack(t *testing.T) {
 				if !errors.Is(err, tc.answer) {
 					t.Errorf("\n%s\nthe write answers %v, want %v", tc.reason, err, tc.answer)
 				}
-				if _, left := hints.take(client.ObjectKeyFromObject(pod)); left != tc.left {
-					t.Errorf("\n%s\nthe hint is left: %t, want %t", tc.reason, left, tc.left)
+				if after, hinted := hints.take(client.ObjectKeyFromObject(pod)); !hinted || after != tc.after {
+					t.Errorf("\n%s\nhint %t: again after %s, want %s", tc.reason, hinted, after, tc.after)
 				}
 			})
 		}
