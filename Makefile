@@ -52,6 +52,10 @@ soak: build tools ## Run random campaigns for MINUTES, from SEED on (0: a random
 prove: build tools ## Run the model check, the crash sweeps and the fault catalogue, and print one table; at most 20 minutes on two cores
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; TMPDIR=$$tmp bin/lab prove $(PROVE_FLAGS)
 
+.PHONY: sweep
+sweep: build tools ## Kill the provider after every write of every job in every variant, on real parts; hours, so see SWEEP_FLAGS=--help
+	@bin/lab crashsweep --labs 4 $(SWEEP_FLAGS)
+
 .PHONY: tools
 tools: ## Build the external binaries that tests and the demo need, once
 	@$(GO) run ./cmd/lab tools

@@ -54,7 +54,9 @@ func run(args []string) error {
 	onlyEvents := campaign.Flag("only", "Number of an event to do; may be repeated. Default: all. Later campaigns are left out.").Ints()
 	campaignSubnet := campaign.Flag("subnet", "A /24 of loopback for the machines.").Default("127.10.0.0/24").String()
 	crashes := app.Command("crashsweep", "Kill the provider right after each of its writes, on real parts, and let another one go on. Run it from the root of the source tree.")
-	jobs := crashes.Flag("job", "What is swept: "+strings.Join(crashsweep.Jobs(), ", ")+". May be repeated.").Default("removal").Enums(crashsweep.Jobs()...)
+	jobs := crashes.Flag("job", "What is swept: "+strings.Join(crashsweep.Jobs(), ", ")+". May be repeated. Default: all.").Default(crashsweep.Jobs()...).Enums(crashsweep.Jobs()...)
+	variants := crashes.Flag("variant", "What happens besides the kill: "+strings.Join(crashsweep.Variants(), ", ")+". May be repeated. Default: all.").Default(crashsweep.Variants()...).Enums(crashsweep.Variants()...)
+	labs := crashes.Flag("labs", "How many labs share the writes. Each has a core busy for a third of the time, and needs 2 GiB.").Default("1").Int()
 	every := crashes.Flag("every", "Kill after every n-th write only.").Default("1").Int()
 	offset := crashes.Flag("offset", "The first write to kill after.").Default("1").Int()
 	bound := crashes.Flag("limit", "About how long each job is swept; it leaves out as many writes as it has to. 0 has no end.").Default("0").Duration()
@@ -76,10 +78,10 @@ func run(args []string) error {
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():
 		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout, Sweep: func(ctx context.Context) (crashsweep.Report, error) {
-			return runCrashSweep(ctx, crashsweep.Options{Jobs: []string{"removal"}, Limit: *sweeping})
+			return runCrashSweep(ctx, crashsweep.Options{Jobs: []string{"removal"}, Variants: []string{crashsweep.Plain}, Limit: *sweeping})
 		}})
 	case crashes.FullCommand():
-		return sweepAlone(ctx, crashsweep.Options{Jobs: *jobs, Every: *every, Offset: *offset, Limit: *bound})
+		return sweepAlone(ctx, crashsweep.Options{Jobs: *jobs, Variants: *variants, Labs: *labs, Every: *every, Offset: *offset, Limit: *bound})
 	case campaign.FullCommand():
 		at, err := netip.ParsePrefix(*campaignSubnet)
 		if err != nil {

@@ -62,6 +62,7 @@ type Lab struct {
 	cp       *controlplane.ControlPlane
 	fleet    *controlplane.Process
 	provider *controlplane.Process
+	second   *controlplane.Process
 	// kubeconfig is the provider's.
 	kubeconfig string
 	webhook    netip.AddrPort
@@ -124,8 +125,10 @@ func (l *Lab) ManagementEtcd() string { return l.cp.EtcdEndpoint() }
 // Err says which part of the lab has ended by itself, if one has: then nothing can be waited for any more.
 func (l *Lab) Err() error {
 	err := errors.Join(l.cp.Err(), l.fleet.Err())
-	if l.provider != nil {
-		err = errors.Join(err, l.provider.Err())
+	for _, p := range []*controlplane.Process{l.provider, l.second} {
+		if p != nil {
+			err = errors.Join(err, p.Err())
+		}
 	}
 	return err
 }
@@ -259,9 +262,33 @@ func (l *Lab) issueWebhookCertificate(context.Context) error {
 }
 
 // StartProvider starts the provider as Crossplane does: settings from the environment, no arguments of importance.
-func (l *Lab) StartProvider(context.Context) error {
+func (l *Lab) StartProvider(context.Context) (err error) {
+	l.provider, err = l.startProvider(l.webhook)
+	return err
+}
+
+// StartSecondProvider starts another one beside it, as two may run where a node is lost: neither asks to be the only one. Nobody
+// calls the webhooks of this one.
+func (l *Lab) StartSecondProvider(context.Context) error {
+	port, err := controlplane.ReservePort()
+	if err != nil {
+		return err
+	}
+	l.later(func() error { port.Release(); return nil })
+	l.second, err = l.startProvider(port.Loopback())
+	return err
+}
+
+// StopSecondProvider ends it.
+func (l *Lab) StopSecondProvider() error {
+	err := l.second.Stop()
+	l.second = nil
+	return err
+}
+
+func (l *Lab) startProvider(webhook netip.AddrPort) (*controlplane.Process, error) {
 	args := []string{
-		"--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(l.webhook.Port())),
+		"--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(webhook.Port())),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--no-leader-election",
 	}
 	if l.o.Poll > 0 {
@@ -276,11 +303,10 @@ func (l *Lab) StartProvider(context.Context) error {
 		Args: args,
 	})
 	if err != nil {
-		return fmt.Errorf("cannot start the provider: %w", err)
+		return nil, fmt.Errorf("cannot start the provider: %w", err)
 	}
-	l.provider = p
 	l.later(p.Stop)
-	return nil
+	return p, nil
 }
 
 // AwaitProvider waits until the provider serves its webhooks.

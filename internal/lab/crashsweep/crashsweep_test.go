@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,7 @@ type server struct {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = append(s.seen, r.Method+" "+r.URL.Path)
+	s.seen = append(s.seen, r.Method+" "+r.URL.RequestURI())
 	if strings.Contains(r.URL.Path, "conflicting") {
 		w.WriteHeader(http.StatusConflict)
 	}
@@ -76,7 +77,7 @@ func TestManagementFront(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	f := &fuse{kill: func() error { return nil }}
 	f.light(2)
-	front, config, err := management(t.Context(), &rest.Config{Host: upstream.URL}, f)
+	front, config, err := management(t.Context(), &rest.Config{Host: upstream.URL}, f, &past{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,17 +221,106 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestReport counts what a sweep came to.
+// TestReport counts what several labs came to.
 func TestReport(t *testing.T) {
-	r := Report{Jobs: []JobReport{{Name: "removal", Points: 3}, {Name: "worker", Points: 2, Violation: "lost quorum"}}}
-	if diff := cmp.Diff([]string{"worker: lost quorum"}, r.Violations()); diff != "" || r.Points() != 5 {
+	var r Report
+	for _, of := range []Report{
+		{Looks: 2, Jobs: []JobReport{{Name: "removal", Variant: Plain, Writes: 9, Points: 3}, {Name: "worker", Variant: Plain, Points: 2, Violations: []string{"lost quorum"}}}},
+		{Looks: 3, Jobs: []JobReport{{Name: "removal", Variant: Plain, Writes: 11, Points: 4}, {Name: "removal", Variant: Stale, Points: 1}}},
+	} {
+		r.add(of)
+	}
+	want := []JobReport{
+		{Name: "removal", Variant: Plain, Writes: 11, Points: 7},
+		{Name: "worker", Variant: Plain, Points: 2, Violations: []string{"lost quorum"}},
+		{Name: "removal", Variant: Stale, Points: 1},
+	}
+	if diff := cmp.Diff(Report{Looks: 5, Jobs: want}, r); diff != "" || r.Points() != 10 {
 		t.Errorf("%d points, -want, +got:\n%s", r.Points(), diff)
+	}
+	if diff := cmp.Diff([]string{"worker, plain: lost quorum"}, r.Violations()); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
 	}
 }
 
-// TestNoSuchJob is told before anything is started.
-func TestNoSuchJob(t *testing.T) {
-	if _, err := Run(context.Background(), Options{Jobs: []string{"nap"}}); err == nil || !strings.Contains(err.Error(), `"nap"`) {
-		t.Errorf("Run: %v", err)
+// TestShares holds that labs sweep each write once between them, each on machines of its own.
+func TestShares(t *testing.T) {
+	for _, o := range []Options{{}, {Labs: 3}, {Labs: 4, Every: 2, Offset: 5}} {
+		o.Subnet = netip.MustParsePrefix("127.10.9.0/24")
+		swept, subnets := map[int]int{}, map[netip.Prefix]bool{}
+		for _, share := range o.shares() {
+			subnets[share.Subnet] = true
+			for k := share.Offset; k <= 50; k += share.Every {
+				swept[k]++
+			}
+		}
+		for k := 1; k <= 50; k++ {
+			want := 0
+			if from := max(o.Offset, 1); k >= from && (k-from)%max(o.Every, 1) == 0 {
+				want = 1
+			}
+			if swept[k] != want {
+				t.Errorf("%d labs, every %d. from %d on: write %d is swept %d times, want %d", o.Labs, o.Every, o.Offset, k, swept[k], want)
+			}
+		}
+		if len(subnets) != max(o.Labs, 1) {
+			t.Errorf("%d labs in %v", o.Labs, subnets)
+		}
+	}
+}
+
+// TestUnknown is told before anything is started.
+func TestUnknown(t *testing.T) {
+	for want, o := range map[string]Options{
+		`"nap"`:      {Jobs: []string{"nap"}, Variants: []string{Plain}},
+		`"sideways"`: {Jobs: []string{"removal"}, Variants: []string{"sideways"}},
+		"no variant": {Jobs: []string{"removal"}},
+	} {
+		if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run: %v, want %q", err, want)
+		}
+	}
+}
+
+// TestPast shows caches what was there before the last write until the time is over, and everybody else what is.
+func TestPast(t *testing.T) {
+	s := &server{}
+	p := &past{}
+	h := p.before(s)
+	ask := func(query string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/list?"+query, http.NoBody))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w.Code != http.StatusOK || len(s.seen) == 0 {
+			return w.Code, ""
+		}
+		return w.Code, s.seen[len(s.seen)-1]
+	}
+	for _, body := range []string{`{"metadata":{"resourceVersion":"41"}}`, `{"kind":"Status","metadata":{}}`} {
+		if err := p.wrote(&http.Response{Body: io.NopCloser(strings.NewReader(body))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const present, old = "GET /list?resourceVersion=0", "GET /list?resourceVersion=40&resourceVersionMatch=Exact"
+	if _, got := ask("resourceVersion=0"); got != present {
+		t.Errorf("before: %q", got)
+	}
+	p.show(time.Hour)
+	if _, got := ask("resourceVersion=0"); got != old || p.answered() != 1 {
+		t.Errorf("in the past: %q, %d answered", got, p.answered())
+	}
+	if _, got := ask("limit=500"); got != "GET /list?limit=500" {
+		t.Errorf("somebody who wants to be sure: %q", got)
+	}
+	if code, _ := ask("sendInitialEvents=true&watch=true"); code != http.StatusUnprocessableEntity {
+		t.Errorf("a stream from the present: status %d", code)
+	}
+	p.show(20 * time.Millisecond) // A watch is answered when it is over.
+	if _, got := ask("watch=true&resourceVersion=40"); got != "GET /list?watch=true&resourceVersion=40" {
+		t.Errorf("a watch: %q", got)
+	}
+	if _, got := ask("resourceVersion=0"); got != present || p.answered() != 0 {
+		t.Errorf("after: %q, %d answered", got, p.answered())
 	}
 }

@@ -52,8 +52,9 @@ func serve(ctx context.Context, address string, config *tls.Config, h http.Handl
 
 func (f *front) close() { _ = f.server.Close() } // Nobody needs what is cut off.
 
-// management stands in front of a management cluster. Only who has the certificate that it returns gets through.
-func management(ctx context.Context, to *rest.Config, f *fuse) (*front, *rest.Config, error) {
+// management stands in front of a management cluster, whose past it can show. Only who has the certificate that it returns gets
+// through.
+func management(ctx context.Context, to *rest.Config, f *fuse, p *past) (*front, *rest.Config, error) {
 	ca, err := controlplane.NewCA("front")
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +67,7 @@ func management(ctx context.Context, to *rest.Config, f *fuse) (*front, *rest.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := forward("management", to, f)
+	h, err := forward("management", to, f, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +75,7 @@ func management(ctx context.Context, to *rest.Config, f *fuse) (*front, *rest.Co
 	clients.AppendCertsFromPEM(ca.Cert)
 	s, err := serve(ctx, "127.0.0.1:0", &tls.Config{
 		Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12,
-	}, h)
+	}, p.before(h))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,8 +93,9 @@ func certificate(ca controlplane.KeyPair, leaf controlplane.Leaf) (tls.Certifica
 	return tls.X509KeyPair(pair.Cert, pair.Key)
 }
 
-// forward passes requests on, and drops the answer to one whose sender has died of it.
-func forward(cluster string, to *rest.Config, f *fuse) (http.Handler, error) {
+// forward passes requests on, and drops the answer to one whose sender has died of it. A past, if there is one, is told what
+// came of writes.
+func forward(cluster string, to *rest.Config, f *fuse, p *past) (http.Handler, error) {
 	at, err := url.Parse(to.Host)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the address of the %s cluster: %w", cluster, err)
@@ -103,16 +105,30 @@ func forward(cluster string, to *rest.Config, f *fuse) (http.Handler, error) {
 		return nil, fmt.Errorf("cannot reach the %s cluster: %w", cluster, err)
 	}
 	return &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(at); r.Out.Host = "" },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(at)
+			r.Out.Host = ""
+			if change(r.In) != "" {
+				r.Out.Header.Set("Accept", "application/json") // The past reads it, and clients take it, too.
+			}
+		},
 		Transport:     living{transport, f},
 		FlushInterval: -1, // Watches.
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ModifyResponse: func(r *http.Response) error {
 			what := change(r.Request)
-			if what == "" || r.StatusCode/100 != 2 || f.wrote(cluster+": "+what) {
+			if what == "" || r.StatusCode/100 != 2 {
 				return nil
 			}
-			return errDead
+			if p != nil {
+				if err := p.wrote(r); err != nil {
+					return err
+				}
+			}
+			if !f.wrote(cluster + ": " + what) {
+				return errDead
+			}
+			return nil
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil

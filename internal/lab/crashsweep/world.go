@@ -242,7 +242,7 @@ func (s *sweep) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := forward("workload", to, s.fuse)
+	h, err := forward("workload", to, s.fuse, nil)
 	if err != nil {
 		return err
 	}

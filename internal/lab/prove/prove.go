@@ -165,7 +165,7 @@ func (p *proof) table() string {
 	}
 	fmt.Fprintf(&b, "crash points on real parts: kill -9 after the k-th write, for as many k as there is time for\n")
 	for _, j := range p.real.Jobs {
-		line("  "+j.Name, j.Points, fmt.Sprintf("of %d writes, from %d on every %d.", j.Writes, j.Offset, j.Every))
+		line("  "+j.Name+", "+j.Variant, j.Points, fmt.Sprintf("of %d writes", j.Writes))
 	}
 	fmt.Fprintf(&b, "faults, by what is told of them\n")
 	for _, outcome := range slices.Sorted(maps.Keys(p.outcomes)) {

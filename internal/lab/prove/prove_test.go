@@ -63,14 +63,14 @@ func TestReadSuite(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	one := suite{passed: []string{"TestX/One"}}
 	good := modelcheck.Result{Rows: []modelcheck.Row{{Config: "3"}}, Mutants: []modelcheck.Mutant{{Name: "m", Rule: "I1"}}}
-	swept := crashsweep.Report{Jobs: []crashsweep.JobReport{{Name: "removal", Points: 1}}}
-	broken := crashsweep.Report{Jobs: []crashsweep.JobReport{{Name: "removal", Points: 1, Violation: "I1"}}}
+	swept := crashsweep.Report{Jobs: []crashsweep.JobReport{{Name: "removal", Variant: "plain", Points: 1}}}
+	broken := crashsweep.Report{Jobs: []crashsweep.JobReport{{Name: "removal", Variant: "plain", Points: 1, Violations: []string{"I1"}}}}
 	cases := map[string]struct {
 		p    proof
 		want string
 	}{
 		"NotSwept":  {p: proof{model: good, crashes: one, faults: one}, want: "nobody was killed"},
-		"Broken":    {p: proof{model: good, crashes: one, faults: one, real: broken}, want: "removal: I1"},
+		"Broken":    {p: proof{model: good, crashes: one, faults: one, real: broken}, want: "removal, plain: I1"},
 		"Holds":     {p: proof{model: good, crashes: one, faults: one, real: swept}},
 		"NoModel":   {p: proof{crashes: one, faults: one}, want: "0 configurations"},
 		"Violation": {p: proof{model: modelcheck.Result{Rows: []modelcheck.Row{{Config: "3", Violation: "I2"}}, Mutants: good.Mutants}, crashes: one, faults: one}, want: "3: I2"},
