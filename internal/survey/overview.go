@@ -69,7 +69,11 @@ func (s *Surveyor) overview(ctx context.Context, cluster types.NamespacedName, r
 	done := s.overviews.flight.DoChan(fmt.Sprintf("%s %s", cluster, rest), func() (any, error) {
 		ctx, cancel := context.WithTimeout(shared, overviewBudget)
 		defer cancel()
-		v, err := s.look(ctx, cluster, kept.get().answers, rest)
+		last := kept.get()
+		if last.fresh(s.clock.Now(), rest) {
+			return last, nil // Another one has ended since this was found to be needed.
+		}
+		v, err := s.look(ctx, cluster, last.answers, rest)
 		if err == nil {
 			kept.put(v)
 			s.overviews.sweep(s.clock.Now())
