@@ -24,6 +24,8 @@ type Target struct {
 	Name string
 	// UUID is the SMBIOS UUID that the machine must prove.
 	UUID string
+	// BootID is the boot that it was in when the step was decided; empty if that is not known.
+	BootID string
 	// Node is the name of its Kubernetes Node; empty if it has none.
 	Node string
 }

@@ -54,6 +54,9 @@ func (j Job) target() Target {
 	if r := j.Target.Record; r != nil && r.UUID != "" {
 		t.UUID = r.UUID
 	}
+	if live, ok := j.Target.Live.Get(); ok {
+		t.BootID, _ = live.BootID.Get()
+	}
 	if n, ok := j.Target.Node.Get(); ok && n.Exists {
 		t.Node = n.Name
 	}

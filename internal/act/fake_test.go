@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ var errBoom = errors.New("boom")
 
 const uuid = "00000000-0000-4000-8000-0000000000ab"
 
-var target = Target{ID: "uid-1", Name: "cp-1", UUID: uuid, Node: "node-1"}
+var target = Target{ID: "uid-1", Name: "cp-1", UUID: uuid, BootID: "boot-1", Node: "node-1"}
 
 // ledger records, in order, everything that was done.
 type ledger struct{ calls []string }
@@ -48,7 +49,13 @@ func (l *fakeLock) RenewWhile(ctx context.Context, fn func(context.Context) erro
 type fakeMachine struct {
 	*ledger
 	uuid string
+	// boot is the boot that it is in; empty is the target's.
+	boot string
 	err  error
+}
+
+func (m *fakeMachine) BootID(context.Context) (string, error) {
+	return cmp.Or(m.boot, target.BootID), nil
 }
 
 func (m *fakeMachine) System(context.Context) (talos.System, error) {

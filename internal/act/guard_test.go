@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,22 @@ func TestStepsAreGuarded(t *testing.T) {
 					t.Errorf("\n%s\nlast call: -want, +got:\n%s", tc.reason, diff)
 				}
 			})
+		}
+	}
+}
+
+// TestRebootInTheSameBoot sends no reboot to a machine that has had one since that was decided, or may have.
+func TestRebootInTheSameBoot(t *testing.T) {
+	unknown := target
+	unknown.BootID = ""
+	for name, tc := range map[string]struct {
+		target Target
+		boot   string
+	}{"Booted": {target, "boot-2"}, "Unknown": {unknown, "boot-1"}} {
+		l := &ledger{}
+		m := &fakeMachine{ledger: l, uuid: uuid, boot: tc.boot}
+		if err := newTestActor(t).Reboot(t.Context(), &fakeLock{ledger: l}, grant("step"), "step", tc.target, m); err == nil || slices.Contains(l.calls, "reboot") {
+			t.Errorf("%s: error %v, calls %q", name, err, l.calls)
 		}
 	}
 }

@@ -59,9 +59,13 @@ func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access)
 		}
 		return err
 	})
-	question(&g, &o.Live.BootID, func() (string, error) { return id.door.BootID(ctx) })
 	question(&g, &o.Live.TalosVersion, func() (string, error) { return id.door.Version(ctx) })
-	question(&g, &o.Config, func() (talos.Config, error) { return id.door.Config(ctx) })
+	g.Go(func() error {
+		// In this order: if the machine is in this boot later, too, its configuration was read in it.
+		o.Live.BootID = known(id.door.BootID(ctx))
+		o.Config = known(id.door.Config(ctx))
+		return nil
+	})
 	if err := g.Wait(); err != nil {
 		return Observation{}, err
 	}

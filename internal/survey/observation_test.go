@@ -2,6 +2,7 @@ package survey
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -34,6 +35,22 @@ func TestLook(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, sameFacts); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestConfigIsReadInTheBoot holds that a machine is asked for its boot before it is asked what it runs: if it is in that boot
+// later, too, both belong together.
+func TestConfigIsReadInTheBoot(t *testing.T) {
+	a := &fakeAccess{configured: threeMembers()}
+	m := a.configured["addr-cp-1"]
+	s, _ := surveyor(t, a)
+	if _, err := s.Look(t.Context(), machineObject("cp-1"), a); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if boot, config := slices.Index(m.calls, "BootID"), slices.Index(m.calls, "Config"); boot < 0 || config < boot {
+		t.Errorf("asked in this order: %q", m.calls)
 	}
 }
 

@@ -103,6 +103,7 @@ func (e *external) compare(ctx context.Context, mg *v1alpha1.TalosMachine) error
 	}
 	e.seen.desired = desired
 	e.seen.config = configchange.Config{
+		BootID:      e.seen.Live.BootID,
 		Active:      facts.Of(active.Equal),
 		Persistent:  facts.Unknown[bool]("the machine tells of no configuration on its disk"),
 		NeedsReboot: known(active.NeedsReboot),

@@ -82,6 +82,33 @@ func TestRebootSurvivesCrashes(t *testing.T) {
 	}
 }
 
+// TestRebootedMeanwhile has the machine reboot by itself, once its new configuration is on its disk, between any two questions
+// of the pass that would reboot it: then it needs no reboot any more.
+func TestRebootedMeanwhile(t *testing.T) {
+	about := func() *bench {
+		b := newConfigured(t, four[:3], nil)
+		b.needReboot("cp-2")
+		b.passUntil("cp-2", func() bool { return b.node("cp-2").Spec.Unschedulable })
+		return b
+	}
+	b := about()
+	before := b.box("cp-2").questions
+	b.pass("cp-2")
+	if count(b.sent(), "Reboot") != 1 {
+		t.Fatalf("it is not the pass that reboots it: %q", b.sent())
+	}
+	for n := 1; n < b.box("cp-2").questions-before; n++ {
+		t.Run(fmt.Sprintf("AfterQuestion%d", n), func(t *testing.T) {
+			b := about()
+			b.box("cp-2").rebootsAfter = b.box("cp-2").questions + n
+			b.inSync("cp-2")
+			if sent := b.sent(); count(sent, "Reboot") > 0 || b.box("cp-2").boots != 1 {
+				t.Errorf("in boot %d; sent: %q", b.box("cp-2").boots, sent)
+			}
+		})
+	}
+}
+
 func TestRebootsGoOneAfterTheOther(t *testing.T) {
 	b := newConfigured(t, four[:3], nil)
 	for _, name := range four[:3] {

@@ -61,6 +61,8 @@ type box struct {
 	unreachable         bool
 	foreign             bool          // configured with another PKI
 	leaving             chan struct{} // if set, a leave from etcd takes until it is closed
+	questions           int           // that were answered
+	rebootsAfter        int           // if set, it reboots, at once, after so many questions
 	// fault, if set, decides what a write answers, before or after it takes effect.
 	fault func(op string) (takesEffect bool, err error)
 }
@@ -232,6 +234,11 @@ func ask[T any](d door, op string, answer func() (T, error)) (T, error) {
 	if err := d.open(op); err != nil {
 		return zero, err
 	}
+	defer func() {
+		if d.questions++; d.questions == d.rebootsAfter {
+			d.active, d.boots = d.persistent, d.boots+1
+		}
+	}()
 	return answer()
 }
 

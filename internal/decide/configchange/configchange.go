@@ -105,7 +105,7 @@ func Next(f facts.Cluster, t facts.MachineID, c Config) Decision {
 	if h.live, answers = m.Live.Get(); !answers {
 		return h.silent()
 	}
-	switch Verdict(c) {
+	switch h.verdict(c) {
 	case Staged:
 		return h.reboot()
 	case NeedsReboot:
@@ -115,6 +115,16 @@ func Next(f facts.Cluster, t facts.MachineID, c Config) Decision {
 	case Unknown:
 	}
 	return h.wait(ConfigUnknown, "It is not known how the configuration of %s compares to the declared one. This goes on when it can be read", m.Name)
+}
+
+// verdict is how the configuration compares to the declared one, in the boot that the machine is in now. What it had before it
+// booted says nothing: a reboot for that would be one too many.
+func (h change) verdict(c Config) State {
+	read, known := c.BootID.Get()
+	if now, ok := h.live.BootID.Get(); !known || !ok || now != read {
+		return Unknown
+	}
+	return Verdict(c)
 }
 
 // A change is the facts, looked at from one machine that answers.

@@ -10,13 +10,16 @@ import (
 	"github.com/maesh/provider-ichor/internal/decide/story"
 )
 
+// boot is what machines of stories are in unless they say otherwise.
+var boot = facts.Of("boot-1")
+
 // configs are the configurations that stories speak of.
 var configs = map[string]Config{
-	"same":    {Active: facts.Of(true), Persistent: facts.Of(true)},
-	"drifted": {Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(false)},
-	"differs": {Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(true)},
-	"staged":  {Active: facts.Of(false), Persistent: facts.Of(true), NeedsReboot: facts.Of(true)},
-	"unknown": {},
+	"same":    {BootID: boot, Active: facts.Of(true), Persistent: facts.Of(true)},
+	"drifted": {BootID: boot, Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(false)},
+	"differs": {BootID: boot, Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(true)},
+	"staged":  {BootID: boot, Active: facts.Of(false), Persistent: facts.Of(true), NeedsReboot: facts.Of(true)},
+	"unknown": {BootID: boot},
 }
 
 // TestStories looks at changes before each of their steps. Run it with -rewrite to write down what is decided now, and
@@ -76,24 +79,24 @@ func TestVerdict(t *testing.T) {
 		c      Config
 		want   State
 	}{
-		{"What runs could not be compared, so nothing is known, whatever the disk holds.", Config{u, u, u}, Unknown},
-		{"", Config{u, y, y}, Unknown}, {"", Config{u, y, n}, Unknown}, {"", Config{u, y, u}, Unknown},
-		{"", Config{u, n, y}, Unknown}, {"", Config{u, n, n}, Unknown}, {"", Config{u, n, u}, Unknown},
-		{"", Config{u, u, y}, Unknown}, {"", Config{u, u, n}, Unknown},
-		{"It runs what is declared.", Config{y, y, y}, InSync},
-		{"", Config{y, y, n}, InSync}, {"", Config{y, y, u}, InSync},
-		{"Old versions of Talos do not tell what is on disk.", Config{y, u, y}, InSync},
-		{"", Config{y, u, n}, InSync}, {"", Config{y, u, u}, InSync},
-		{"The next boot would take it away; to apply it again puts it on disk.", Config{y, n, y}, Drifted},
-		{"", Config{y, n, n}, Drifted}, {"", Config{y, n, u}, Drifted},
-		{"The next boot brings it.", Config{n, y, y}, Staged},
-		{"", Config{n, y, n}, Staged}, {"", Config{n, y, u}, Staged},
-		{"It can change while it runs.", Config{n, n, n}, Drifted},
-		{"", Config{n, u, n}, Drifted},
-		{"It cannot.", Config{n, n, y}, NeedsReboot},
-		{"", Config{n, u, y}, NeedsReboot},
-		{"It is not known that it can: through the gate, which is right in either case.", Config{n, n, u}, NeedsReboot},
-		{"", Config{n, u, u}, NeedsReboot},
+		{"What runs could not be compared, so nothing is known, whatever the disk holds.", Config{boot, u, u, u}, Unknown},
+		{"", Config{boot, u, y, y}, Unknown}, {"", Config{boot, u, y, n}, Unknown}, {"", Config{boot, u, y, u}, Unknown},
+		{"", Config{boot, u, n, y}, Unknown}, {"", Config{boot, u, n, n}, Unknown}, {"", Config{boot, u, n, u}, Unknown},
+		{"", Config{boot, u, u, y}, Unknown}, {"", Config{boot, u, u, n}, Unknown},
+		{"It runs what is declared.", Config{boot, y, y, y}, InSync},
+		{"", Config{boot, y, y, n}, InSync}, {"", Config{boot, y, y, u}, InSync},
+		{"Old versions of Talos do not tell what is on disk.", Config{boot, y, u, y}, InSync},
+		{"", Config{boot, y, u, n}, InSync}, {"", Config{boot, y, u, u}, InSync},
+		{"The next boot would take it away; to apply it again puts it on disk.", Config{boot, y, n, y}, Drifted},
+		{"", Config{boot, y, n, n}, Drifted}, {"", Config{boot, y, n, u}, Drifted},
+		{"The next boot brings it.", Config{boot, n, y, y}, Staged},
+		{"", Config{boot, n, y, n}, Staged}, {"", Config{boot, n, y, u}, Staged},
+		{"It can change while it runs.", Config{boot, n, n, n}, Drifted},
+		{"", Config{boot, n, u, n}, Drifted},
+		{"It cannot.", Config{boot, n, n, y}, NeedsReboot},
+		{"", Config{boot, n, u, y}, NeedsReboot},
+		{"It is not known that it can: through the gate, which is right in either case.", Config{boot, n, n, u}, NeedsReboot},
+		{"", Config{boot, n, u, u}, NeedsReboot},
 	}
 	for _, tc := range cases {
 		if got := Verdict(tc.c); got != tc.want {

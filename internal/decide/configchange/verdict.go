@@ -4,6 +4,9 @@ import "github.com/maesh/provider-ichor/internal/decide/facts"
 
 // A Config says how what a machine has compares to what is declared.
 type Config struct {
+	// BootID is the boot that the machine was in when it was asked. In any other one it may have another configuration: the one
+	// that waited on its disk.
+	BootID facts.Known[string]
 	// Active is whether the configuration that it runs is the declared one.
 	Active facts.Known[bool]
 	// Persistent is whether the one on its disk, for its next boot, is.

@@ -175,7 +175,7 @@ func (w *world) listOf(k uint8) []facts.Member {
 
 // configOf is how the configuration of a machine compares to the declared one.
 func (m *machine) configOf() configchange.Config {
-	c := configchange.Config{Active: facts.Of(m.config == inSync), Persistent: facts.Of(m.config != needsReboot)}
+	c := configchange.Config{BootID: facts.Of("boot"), Active: facts.Of(m.config == inSync), Persistent: facts.Of(m.config != needsReboot)}
 	c.NeedsReboot = facts.Of(m.config != inSync)
 	return c
 }
