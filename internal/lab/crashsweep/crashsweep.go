@@ -98,7 +98,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	reports, errs := make([]Report, len(shares)), make([]error, len(shares))
 	var all sync.WaitGroup
 	for i, share := range shares {
-		all.Go(func() { reports[i], errs[i] = runLab(ctx, share) })
+		all.Go(func() {
+			if reports[i], errs[i] = runLab(ctx, share); errs[i] != nil {
+				_, _ = fmt.Fprintf(share.Out, "ends early: %v\n", errs[i]) // The others go on for hours.
+			}
+		})
 	}
 	all.Wait()
 	var found Report

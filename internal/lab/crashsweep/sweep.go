@@ -244,6 +244,10 @@ type point struct {
 
 // point runs a job once, with a kill after its k-th write unless k is 0.
 func (s *sweep) point(ctx context.Context, v variant, j job, k int) (point, error) {
+	// A provider that has just been started serves no webhooks yet, and without these nobody can ask for anything.
+	if err := s.lab.AwaitProvider(ctx); err != nil {
+		return point{}, err
+	}
 	if err := j.prepare(ctx); err != nil {
 		return point{}, fmt.Errorf("cannot prepare: %w", err)
 	}
@@ -253,9 +257,9 @@ func (s *sweep) point(ctx context.Context, v variant, j job, k int) (point, erro
 	}
 	s.fuse.light(k)
 	begun := time.Now()
-	a, err := j.ask(ctx)
-	if err != nil {
-		return point{}, fmt.Errorf("cannot ask: %w", err)
+	a, refused := j.ask(ctx)
+	if refused != nil && s.fuse.alive() {
+		return point{}, fmt.Errorf("cannot ask: %w", refused)
 	}
 	a.from = from
 	ended := s.await(ctx, "the job has ended", func(ctx context.Context) error {
@@ -271,6 +275,15 @@ func (s *sweep) point(ctx context.Context, v variant, j job, k int) (point, erro
 	if p.killed {
 		if err := s.resume(ctx, v); err != nil {
 			return p, err
+		}
+		if refused != nil { // They died while they were asked, and so are asked again.
+			if err := s.lab.AwaitProvider(ctx); err != nil {
+				return p, err
+			}
+			if a, err = j.ask(ctx); err != nil {
+				return p, fmt.Errorf("cannot ask again: %w", err)
+			}
+			a.from = from
 		}
 		begun = time.Now()
 		ended = s.await(ctx, "a new provider has ended the job", func(ctx context.Context) error { return j.ended(ctx, a) })

@@ -46,7 +46,7 @@ func (s *sweep) host(last byte) string {
 	return netip.AddrPortFrom(netip.AddrFrom4(a), 6443).String()
 }
 
-// declareAll declares the cluster with its first machines.
+// declareAll declares the cluster with its first machines: those that are not declared yet, if somebody died meanwhile.
 func (s *sweep) declareAll(ctx context.Context) error {
 	site := &v1alpha1.ClusterProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	site.Spec.Credentials.Source = xpv2.CredentialsSourceNone
@@ -62,16 +62,23 @@ func (s *sweep) declareAll(ctx context.Context) error {
 	if err := s.kube.Create(ctx, site); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("cannot declare the site: %w", err)
 	}
-	if err := s.kube.Create(ctx, t); err != nil {
+	if err := s.kube.Create(ctx, t); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("cannot declare the cluster: %w", err)
 	}
-	for i := range declared {
-		if err := s.declare(ctx, fmt.Sprintf("cp-%d", i+1), v1alpha1.RoleControlPlane); err != nil {
+	there, err := s.machines(ctx)
+	if err != nil {
+		return err
+	}
+	for s.joined = 0; s.joined < declared; s.joined++ {
+		name := fmt.Sprintf("cp-%d", s.joined+1)
+		if slices.ContainsFunc(there, func(m v1alpha1.TalosMachine) bool { return m.GetName() == name }) {
+			continue
+		}
+		if err := s.declare(ctx, name, v1alpha1.RoleControlPlane); err != nil {
 			return err
 		}
 	}
-	s.joined = declared
-	for range workers {
+	for n := count(there, v1alpha1.RoleWorker); n < workers; n++ {
 		if err := s.declareWorker(ctx); err != nil {
 			return err
 		}
@@ -79,9 +86,22 @@ func (s *sweep) declareAll(ctx context.Context) error {
 	return nil
 }
 
+func count(machines []v1alpha1.TalosMachine, role v1alpha1.MachineRole) int {
+	n := 0
+	for i := range machines {
+		if machines[i].Spec.ForProvider.Role == role {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *sweep) declareWorker(ctx context.Context) error {
+	if err := s.declare(ctx, fmt.Sprintf("worker-%d", s.hired+1), v1alpha1.RoleWorker); err != nil {
+		return err
+	}
 	s.hired++
-	return s.declare(ctx, fmt.Sprintf("worker-%d", s.hired), v1alpha1.RoleWorker)
+	return nil
 }
 
 // declare an approved machine on one that is blank and free.
