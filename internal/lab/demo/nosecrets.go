@@ -46,10 +46,8 @@ func (d *Demo) learnSecrets(ctx context.Context) error {
 		if err := d.object(ctx, name, s); err != nil {
 			return fmt.Errorf("cannot get Secret %q: %w", name, err)
 		}
-		for _, key := range []string{"secrets.yaml", "kubeconfig", "talosconfig"} {
-			if err := d.secret.Learn(name+"/"+key, s.Data[key]); err != nil {
-				return err
-			}
+		if err := d.secret.LearnFrom(s); err != nil {
+			return err
 		}
 	}
 	if n := len(d.secret); n < 2*minSecrets {

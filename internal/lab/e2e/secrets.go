@@ -91,11 +91,8 @@ func (e *E2E) learnSecrets(ctx context.Context) error {
 		return fmt.Errorf("cannot list Secrets: %w", err)
 	}
 	for i := range all.Items {
-		s := &all.Items[i]
-		for _, key := range []string{"secrets.yaml", "kubeconfig", "talosconfig"} {
-			if err := e.secrets.Learn(s.GetName()+"/"+key, s.Data[key]); err != nil {
-				return err
-			}
+		if err := e.secrets.LearnFrom(&all.Items[i]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,8 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
+
+// documents are the keys of Secrets that hold what is learned: the PKI, and the credentials of its cluster.
+var documents = []string{"secrets.yaml", "kubeconfig", "talosconfig"}
 
 // secretFields are the fields of a Talos secrets bundle, a talosconfig and a kubeconfig that hold secrets.
 var secretFields = []string{
@@ -17,14 +21,27 @@ var secretFields = []string{
 }
 
 // privateKey is a private key that is not one of those looked for: as PEM, or as base64 of PEM. Its header begins with one
-// of a few words, and base64 of each begins like this.
-var privateKey = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----|LS0tLS1CRUdJTi(BQUklWQVRF|BFQyBQUklWQVRF|BSU0EgUFJJVkFUR|BFRDI1NTE5IFBSSVZBVE|BFTkNSWVBURUQg)`)
+// of a few words, and base64 of each begins like this. The body belongs to it.
+var privateKey = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^-]*|LS0tLS1CRUdJTi(BQUklWQVRF|BFQyBQUklWQVRF|BSU0EgUFJJVkFUR|BFRDI1NTE5IFBSSVZBVE|BFTkNSWVBURUQg)[A-Za-z0-9+/=]*`)
 
 // machineConfig is a machine configuration with its join token not hidden.
 var machineConfig = regexp.MustCompile(`(?s)machine:\s.{0,200}?\btoken: *"?[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 
+// joinToken is such a token wherever it is written as one.
+var joinToken = regexp.MustCompile(`\btoken: *"?[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+
 // Secrets are texts that nobody may see, by what they are.
 type Secrets map[string]string
+
+// LearnFrom adds what is secret in the documents of a Secret, whichever of them it has.
+func (t Secrets) LearnFrom(s *corev1.Secret) error {
+	for _, key := range documents {
+		if err := t.Learn(s.GetName()+"/"+key, s.Data[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Learn adds what is secret in a YAML document, named by the document and the path in it.
 func (t Secrets) Learn(name string, document []byte) error {
@@ -121,10 +138,10 @@ func (t Secrets) FindIn(object any) (path, secret string) {
 	return "", ""
 }
 
-// Hide replaces every secret in a text.
+// Hide replaces every secret in a text, and what looks like one that was never learned, as of a cluster that never came up.
 func (t Secrets) Hide(text string) string {
 	for _, secret := range t {
 		text = strings.ReplaceAll(text, secret, "(hidden)")
 	}
-	return privateKey.ReplaceAllString(text, "(hidden)")
+	return privateKey.ReplaceAllString(joinToken.ReplaceAllString(text, "token: (hidden)"), "(hidden)")
 }

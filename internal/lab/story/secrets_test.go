@@ -5,6 +5,9 @@ import (
 	"encoding/pem"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // bundleYAML is a secrets bundle as Talos writes it, with made-up secrets.
@@ -63,13 +66,41 @@ func TestFindIn(t *testing.T) {
 			if tc.want != "" && !strings.HasPrefix(path, "metadata.annotations.note") {
 				t.Errorf("found at %q", path)
 			}
-			if left := secrets.Find(secrets.Hide(tc.text)); left != "" && left != "a machine configuration with its token" {
+			if left := secrets.Find(secrets.Hide(tc.text)); left != "" {
 				t.Errorf("hide leaves %s", left)
 			}
 		})
 	}
 	if _, got := secrets.FindIn(map[string]any{"abcdef.0123456789abcdef": "x"}); got != "pki.secrets.bootstraptoken" {
 		t.Errorf("found %q as a key", got)
+	}
+}
+
+// TestLearnFrom holds that each document of a Secret is known, and that an empty one does no harm.
+func TestLearnFrom(t *testing.T) {
+	for _, key := range []string{"secrets.yaml", "kubeconfig", "talosconfig"} {
+		secrets := Secrets{}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Data: map[string][]byte{key: []byte("{token: a-secret-value, url: not-a-secret}")}}
+		if err := secrets.LearnFrom(s); err != nil {
+			t.Fatal(err)
+		}
+		if got := secrets.Hide("a-secret-value at not-a-secret"); got != "(hidden) at not-a-secret" {
+			t.Errorf("%s: %q is left", key, got)
+		}
+	}
+}
+
+// TestHideTakesTheWholeKey holds that no body is left of a key that was never learned.
+func TestHideTakesTheWholeKey(t *testing.T) {
+	key := somePEM("PRIVATE KEY")
+	for name, tc := range map[string]struct{ text, want string }{
+		"PEM":       {key, "a (hidden)-----END PRIVATE KEY-----\n z"},
+		"OnOneLine": {strings.ReplaceAll(key, "\n", `\n`), `a (hidden)-----END PRIVATE KEY-----\n z`},
+		"Base64":    {base64.StdEncoding.EncodeToString([]byte(key)), "a (hidden) z"},
+	} {
+		if got := (Secrets{}).Hide("a " + tc.text + " z"); got != tc.want {
+			t.Errorf("%s: %q is left, want %q", name, got, tc.want)
+		}
 	}
 }
 
