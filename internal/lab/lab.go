@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -63,10 +64,13 @@ type Lab struct {
 	fleet    *controlplane.Process
 	provider *controlplane.Process
 	second   *controlplane.Process
+	// besides is where the second provider serves its webhooks.
+	besides *controlplane.Port
 	// kubeconfig is the provider's.
 	kubeconfig string
 	webhook    netip.AddrPort
 	certs      string
+	undoing    sync.Mutex
 	undo       []func() error
 }
 
@@ -152,7 +156,12 @@ func (l *Lab) Stop() error {
 // sayf writes a line for whoever looks on. One who does not any more misses it.
 func (l *Lab) sayf(format string, args ...any) { _, _ = fmt.Fprintf(l.o.Out, format+"\n", args...) }
 
-func (l *Lab) later(undo func() error) { l.undo = append(l.undo, undo) }
+// later notes what Stop has to undo. Providers are started while others are.
+func (l *Lab) later(undo func() error) {
+	l.undoing.Lock()
+	defer l.undoing.Unlock()
+	l.undo = append(l.undo, undo)
+}
 
 func (l *Lab) startManagement(ctx context.Context, binaries controlplane.Binaries) (err error) {
 	l.sayf("starting the management cluster (etcd, kube-apiserver, kube-controller-manager)")
@@ -267,25 +276,6 @@ func (l *Lab) StartProvider(context.Context) (err error) {
 	return err
 }
 
-// StartSecondProvider starts another one beside it, as two may run where a node is lost: neither asks to be the only one. Nobody
-// calls the webhooks of this one.
-func (l *Lab) StartSecondProvider(context.Context) error {
-	port, err := controlplane.ReservePort()
-	if err != nil {
-		return err
-	}
-	l.later(func() error { port.Release(); return nil })
-	l.second, err = l.startProvider(port.Loopback())
-	return err
-}
-
-// StopSecondProvider ends it.
-func (l *Lab) StopSecondProvider() error {
-	err := l.second.Stop()
-	l.second = nil
-	return err
-}
-
 func (l *Lab) startProvider(webhook netip.AddrPort) (*controlplane.Process, error) {
 	args := []string{
 		"--webhook-host=127.0.0.1", "--webhook-port=" + strconv.Itoa(int(webhook.Port())),
@@ -310,12 +300,15 @@ func (l *Lab) startProvider(webhook netip.AddrPort) (*controlplane.Process, erro
 }
 
 // AwaitProvider waits until the provider serves its webhooks.
-func (l *Lab) AwaitProvider(ctx context.Context) error {
+func (l *Lab) AwaitProvider(ctx context.Context) error { return serves(ctx, l.provider, l.webhook) }
+
+// serves waits until a provider serves its webhooks.
+func serves(ctx context.Context, p *controlplane.Process, webhook netip.AddrPort) error {
 	return Await(ctx, "the webhooks are served", time.Minute, func(ctx context.Context) error {
-		if err := l.provider.Err(); err != nil {
+		if err := p.Err(); err != nil {
 			return err
 		}
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.webhook.String())
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", webhook.String())
 		if err != nil {
 			return err
 		}
@@ -330,12 +323,17 @@ func (l *Lab) ProviderPID() int { return l.provider.PID() }
 func (l *Lab) KillProvider() error { return l.provider.Kill() }
 
 func (l *Lab) installWebhooks(ctx context.Context) error {
+	if err := l.AwaitProvider(ctx); err != nil {
+		return err
+	}
+	return l.askWebhooksAt(ctx, l.webhook)
+}
+
+// askWebhooksAt has the management cluster ask the provider that serves there.
+func (l *Lab) askWebhooksAt(ctx context.Context, webhook netip.AddrPort) error {
 	ca, err := os.ReadFile(filepath.Join(l.certs, "ca.crt"))
 	if err != nil {
 		return fmt.Errorf("cannot read a certificate: %w", err)
 	}
-	if err := l.AwaitProvider(ctx); err != nil {
-		return err
-	}
-	return controlplane.InstallValidatingWebhooks(ctx, l.Config(), "https://"+l.webhook.String(), ca, filepath.Join(l.o.Root, "package", "webhooks.yaml"))
+	return controlplane.InstallValidatingWebhooks(ctx, l.Config(), "https://"+webhook.String(), ca, filepath.Join(l.o.Root, "package", "webhooks.yaml"))
 }
