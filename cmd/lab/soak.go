@@ -119,10 +119,8 @@ func soakOnce(ctx context.Context, subnet netip.Prefix, p soak.Plan) (r soak.Rep
 	if ctx.Err() != nil {
 		return r, errors.New("interrupted")
 	}
-	if err != nil || len(r.Found) > 0 {
-		dir, kept := l.KeepLogs(func(text string) string { return text })
-		fmt.Printf("the logs are in %s\n", dir)
-		err = errors.Join(err, kept)
+	if r.Logs != "" {
+		fmt.Printf("the logs are in %s\n", r.Logs)
 	}
 	return r, err
 }

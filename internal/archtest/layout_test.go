@@ -113,7 +113,7 @@ var layout = map[string]layer{
 	// It runs tests, and knows of what they test only how the model check and the crash sweep tell their results.
 	"internal/lab/prove": {imports: []string{"internal/decide/modelcheck", "internal/lab/crashsweep"}, never: noTalosAPI},
 	// A campaign makes requests as users do, and is judged by what machines and etcd tell.
-	"internal/lab/soak": {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
+	"internal/lab/soak": {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/story"}, never: noTalosAPI},
 	// A sweep makes requests as users do, and is judged by what judges campaigns.
 	"internal/lab/crashsweep":   {imports: []string{"apis/v1alpha1", "internal/lab", "internal/lab/controlplane", "internal/lab/soak"}, never: noTalosAPI},
 	"internal/lab/controlplane": {imports: []string{"internal/lab/tools"}, never: noTalosAPI},

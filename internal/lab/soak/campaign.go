@@ -16,6 +16,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/lab"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 )
 
 const (
@@ -45,6 +46,8 @@ type Report struct {
 	// Found are the rules that were broken, in order, and Broken the number of the event after which the first was.
 	Found  []Violation
 	Broken int
+	// Logs is where the logs are kept of a campaign that did not do what it should.
+	Logs string
 	// Story is what was told, line by line.
 	Story []string
 }
@@ -84,8 +87,10 @@ type campaign struct {
 	out io.Writer
 	// abandoned are machines whose removal was called off, by name.
 	abandoned map[string]v1alpha1.TalosMachine
-	report    Report
-	failed    error
+	// secrets of the cluster, which no log that is kept may have.
+	secrets story.Secrets
+	report  Report
+	failed  error
 }
 
 // Run runs a plan on a lab whose machines are blank, and tells it as it goes. It returns an error if the campaign could not be
@@ -103,7 +108,7 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	}
 	c := &campaign{
 		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1),
-		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, out: out, report: Report{Plan: p, Tally: newTally(), Came: map[int]Outcome{}},
+		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, secrets: story.Secrets{}, out: out, report: Report{Plan: p, Tally: newTally(), Came: map[int]Outcome{}},
 	}
 	err = c.run(ctx)
 	c.mend()
@@ -113,7 +118,26 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	}
 	c.report.Found = c.judge.found
 	c.report.Campaigns, c.report.Violations = 1, len(c.report.Found)
-	return c.report, errors.Join(err, c.failed)
+	err = errors.Join(err, c.failed)
+	if (err != nil || len(c.report.Found) > 0) && ctx.Err() == nil {
+		var kept error
+		c.report.Logs, kept = l.KeepLogs(c.clean(ctx))
+		err = errors.Join(err, kept)
+	}
+	return c.report, err
+}
+
+// clean is what takes the cluster's secrets out of logs, as far as they can be known.
+func (c *campaign) clean(ctx context.Context) func(string) string {
+	all := &corev1.SecretList{}
+	err := c.kube.List(ctx, all, client.InNamespace(namespace))
+	for i := range all.Items {
+		err = errors.Join(err, c.secrets.LearnFrom(&all.Items[i]))
+	}
+	if err != nil {
+		c.tellf("the secrets of the cluster are not all known: %v", err)
+	}
+	return c.secrets.Hide
 }
 
 func (c *campaign) run(ctx context.Context) error {
@@ -193,7 +217,7 @@ func (c *campaign) found(ctx context.Context) error {
 			c.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pkiSecret}, pki),
 			c.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: connectionSecret}, connection))
 	})
-	if err != nil {
+	if err := errors.Join(err, c.secrets.LearnFrom(pki), c.secrets.LearnFrom(connection)); err != nil {
 		return err
 	}
 	c.watch, err = watch(ctx, c.lab, c.judge, pki, connection, c.tellf)
