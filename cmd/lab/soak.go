@@ -46,7 +46,7 @@ func runSoak(ctx context.Context, o soakOptions) error {
 	for begun := time.Now(); ; o.seed++ {
 		left := o.length - time.Since(begun)
 		if left <= 0 {
-			return nil
+			return all.Proof()
 		}
 		minutes := math.Ceil(min(left, perPlan).Minutes())
 		p := soak.NewPlan(o.seed, time.Duration(minutes)*time.Minute)

@@ -77,6 +77,8 @@ type campaign struct {
 	hurt chan struct{}
 	// provider is taken by whoever kills or stops it.
 	provider chan struct{}
+	// second is taken by a second provider.
+	second chan struct{}
 	// management is held while the API server of the management cluster is stopped, or must not be.
 	management sync.Mutex
 	// ended is closed when nothing may last any more.
@@ -87,6 +89,7 @@ type campaign struct {
 	out io.Writer
 	// abandoned are machines whose removal was called off, by name.
 	abandoned map[string]v1alpha1.TalosMachine
+	strikes   []strike
 	// secrets of the cluster, which no log that is kept may have.
 	secrets story.Secrets
 	report  Report
@@ -107,7 +110,7 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 		return Report{}, fmt.Errorf("cannot make a client: %w", err)
 	}
 	c := &campaign{
-		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1),
+		plan: p, lab: l, kube: kube, judge: newJudge(), begun: time.Now(), hurt: make(chan struct{}, 1), provider: make(chan struct{}, 1), second: make(chan struct{}, 1),
 		ended: make(chan struct{}), abandoned: map[string]v1alpha1.TalosMachine{}, secrets: story.Secrets{}, out: out, report: Report{Plan: p, Tally: newTally(), Came: map[int]Outcome{}},
 	}
 	err = c.run(ctx)
@@ -115,6 +118,7 @@ func Run(ctx context.Context, l *lab.Lab, p Plan, out io.Writer) (Report, error)
 	if c.watch != nil {
 		err = errors.Join(err, c.watch.stop())
 		c.watch.tally(&c.report.Tally)
+		c.watch.struck(&c.report.Tally, c.strikes)
 	}
 	c.report.Found = c.judge.found
 	c.report.Campaigns, c.report.Violations = 1, len(c.report.Found)

@@ -8,7 +8,6 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/maesh/provider-ichor/internal/lab"
@@ -17,11 +16,41 @@ import (
 // faultKubernetesDown is of the cluster that a machine belongs to, so a blank one cannot have it.
 const faultKubernetesDown = "kubernetes-down"
 
-// anyMachine draws from all of them, blank ones included where that makes sense.
+// harm has something go wrong. It returns what with.
+func (c *campaign) harm(ctx context.Context, e Event) (string, error) {
+	switch e.Do {
+	case Break:
+		return c.breakMachine(ctx, e)
+	case Cut:
+		return c.cutPower(ctx, e)
+	case Kill:
+		return c.killProvider(ctx, e)
+	case Pause:
+		return c.stopProvider(ctx, e)
+	case Twin:
+		return c.runTwin(ctx, e)
+	case Outage:
+		return c.stopManagement(ctx, e)
+	case Unlock:
+		return c.unlock(ctx, e)
+	case Steal:
+		return c.steal(ctx, e)
+	default:
+		return "", fmt.Errorf("there is no action %d", e.Do)
+	}
+}
+
+// anyMachine draws from all of them, blank ones included where that makes sense. Every other event that lay in wait for a job takes
+// the machine that the job is for.
 func (c *campaign) anyMachine(ctx context.Context, e Event) (lab.Machine, error) {
 	all, err := c.lab.Fleet.Machines(ctx)
 	if err != nil {
 		return lab.Machine{}, err
+	}
+	if victim, _, ok := c.watch.job(); ok && e.Midway && e.Pick%2 == 0 {
+		if i := slices.IndexFunc(all, func(m lab.Machine) bool { return m.Name == victim }); i >= 0 {
+			return all[i], nil
+		}
 	}
 	if e.Fault == faultKubernetesDown {
 		all = slices.DeleteFunc(all, func(m lab.Machine) bool { return m.Stage != stageRunning })
@@ -82,64 +111,32 @@ func (c *campaign) hurts(ctx context.Context, machine string, e Event, set func(
 	})
 }
 
-// killProvider ends the provider, and starts another after a while.
-func (c *campaign) killProvider(ctx context.Context, e Event) (string, error) {
-	return c.withProvider(ctx, e, func(ctx context.Context, on bool) error {
-		if on {
-			return c.lab.KillProvider()
-		}
-		// Without an API server it would end at once, as in a pod that is started again and again.
-		c.management.Lock()
-		defer c.management.Unlock()
-		if err := c.lab.StartProvider(ctx); err != nil {
-			return err
-		}
-		return c.lab.AwaitProvider(ctx)
-	})
-}
-
-// stopProvider stops the provider for a while: it goes on later with what it knew.
-func (c *campaign) stopProvider(ctx context.Context, e Event) (string, error) {
-	pid := 0
-	return c.withProvider(ctx, e, func(_ context.Context, on bool) error {
-		if on {
-			pid = c.lab.ProviderPID()
-			from := time.Now()
-			c.watch.note(func(j *judge) { j.paused = append(j.paused, period{from, from.Add(24 * time.Hour)}) })
-			return syscall.Kill(pid, syscall.SIGSTOP)
-		}
-		defer c.watch.note(func(j *judge) { j.paused[len(j.paused)-1].to = time.Now() })
-		return syscall.Kill(pid, syscall.SIGCONT)
-	})
-}
-
-func (c *campaign) withProvider(ctx context.Context, e Event, set func(ctx context.Context, on bool) error) (string, error) {
-	select {
-	case c.provider <- struct{}{}:
-	default:
-		return "not now: it is not running", nil
-	}
-	return "", c.lasts(ctx, e, func(ctx context.Context, on bool) error {
-		if !on {
-			defer func() { <-c.provider }()
-		}
-		return set(ctx, on)
-	})
-}
-
 // lasts switches something on, and off after a while or at the end of the campaign, whatever comes first.
 func (c *campaign) lasts(ctx context.Context, e Event, set func(ctx context.Context, on bool) error) error {
 	begun, on := time.Now(), set(ctx, true)
 	c.lasting.Go(func() {
 		c.until(ctx, e.For)
-		if lasted := time.Since(begun); on == nil && lasted > lifetime {
-			c.count(e.name(lasted), Done)
-		}
+		c.lasted(e, on, begun)
 		if err := set(context.WithoutCancel(ctx), false); err != nil {
 			c.fail(fmt.Errorf("cannot undo %q: %w", e, err))
 		}
 	})
 	return on
+}
+
+// lasted notes a fault that is over, unless it never came to be.
+func (c *campaign) lasted(e Event, failed error, from time.Time) {
+	if failed != nil || e.Do < Break {
+		return
+	}
+	what, to := e.name(time.Since(from)), time.Now()
+	if what != e.name(0) {
+		c.count(what, Done)
+	}
+	if e.Do == Kill || e.Do == Pause || e.Do == Steal {
+		to = from
+	}
+	c.throw(what, from, to)
 }
 
 // until waits for a while, or for the end of the campaign.

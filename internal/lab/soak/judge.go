@@ -81,7 +81,10 @@ type judge struct {
 	founders map[string]bool // to which Bootstrap was sent
 	// paused is when the provider was stopped, and hurt when members of etcd were taken down on purpose.
 	paused, hurt []period
-	quiet        time.Time // since when nobody wants anything; zero before
+	// running counts the providers that run, and absent is when none did.
+	running int
+	absent  []period
+	quiet   time.Time // since when nobody wants anything; zero before
 	// patience is how long a quorum may seem to be lost before that counts: members that choose a leader have none for a moment,
 	// the longer the less there is to run them on. short is since when it seems so; zero if it does not.
 	patience time.Duration
@@ -100,7 +103,7 @@ type judge struct {
 }
 
 func newJudge() *judge {
-	return &judge{approved: map[string]bool{}, founders: map[string]bool{}, owners: map[string]string{}, unwiped: map[string]bool{}, applied: map[string]time.Time{}}
+	return &judge{running: 1, approved: map[string]bool{}, founders: map[string]bool{}, owners: map[string]string{}, unwiped: map[string]bool{}, applied: map[string]time.Time{}}
 }
 
 func (j *judge) breakf(at time.Time, rule, format string, args ...any) {

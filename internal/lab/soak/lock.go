@@ -38,11 +38,8 @@ func (j *judge) held(at time.Time, holder string) {
 	}
 }
 
-// holds tells whether a machine holds the lock right now.
-func (j *judge) holds() bool {
-	n := len(j.tenures)
-	return n > 0 && j.tenures[n-1].to.IsZero() && strings.HasPrefix(j.tenures[n-1].holder, machineHolder)
-}
+// machine tells whether a machine was the holder.
+func (t tenure) machine() bool { return strings.HasPrefix(t.holder, machineHolder) }
 
 // underLock holds I7 against a call that disturbs: the lock was held for the machine that is disturbed when the call was sent.
 // A member that is removed by another is not known to be anybody's, so there any machine's lock will do.
@@ -59,7 +56,7 @@ func (j *judge) underLock(c lab.RPC) {
 		if !t.to.IsZero() && t.to.Before(since) {
 			break
 		}
-		mine := j.owners[t.holder] == c.Machine || c.Method == callRemove && strings.HasPrefix(t.holder, machineHolder)
+		mine := j.owners[t.holder] == c.Machine || c.Method == callRemove && t.machine()
 		if mine && t.renewed.Add(lifetime).After(since) {
 			return
 		}
@@ -71,11 +68,11 @@ func (j *judge) underLock(c lab.RPC) {
 }
 
 // hindsight is since when what the sender of a call knew may date, if it was no older than that but for the time in which the
-// sender was stopped.
+// sender was stopped. One that is still stopped sends nothing, so then the call is another's, who knows better.
 func (j *judge) hindsight(at time.Time, old time.Duration) time.Time {
 	since := at.Add(-old)
 	for _, p := range j.paused {
-		if p.from.Before(at) && p.to.After(since) {
+		if !p.to.After(at) && p.to.After(since) {
 			since = since.Add(-p.to.Sub(p.from))
 		}
 	}

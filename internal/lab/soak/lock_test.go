@@ -32,6 +32,8 @@ func TestUnderLock(t *testing.T) {
 		"DeletedJustNow":   {"The call was on its way.", []write{{0, mine}, {8 * s, ""}}, call(10*s, callReset, "m1", ""), nil, false},
 		"StolenJustNow":    {"The call was on its way.", []write{{0, mine}, {8 * s, thief}}, call(10*s, callReset, "m1", ""), nil, false},
 		"DeletedInAPause":  {"The sender was stopped with the call on its tongue.", []write{{0, mine}, {s, ""}}, call(60*s, callReset, "m1", ""), []period{{after(s / 2), after(59 * s)}}, false},
+		"InAnothersPause":  {"Who is stopped sends nothing: it was another, who knew.", []write{{0, mine}, {s, ""}}, call(30*s, callReset, "m1", ""), []period{{after(s / 2), after(59 * s)}}, true},
+		"LongAfterAPause":  {"It was awake for long.", []write{{0, mine}, {s, ""}}, call(70*s, callReset, "m1", ""), []period{{after(s / 2), after(59 * s)}}, true},
 		"TakenAgain":       {"It is held again.", []write{{0, mine}, {s, ""}, {9 * s, mine}}, call(10*s, callReset, "m1", ""), nil, false},
 		"TakenAfterwards":  {"It came too late.", []write{{15 * s, mine}}, call(10*s, callReset, "m1", ""), nil, true},
 		"Expired":          {"It was not renewed for too long.", []write{{0, mine}}, call(lifetime+10*s, callReset, "m1", ""), nil, true},

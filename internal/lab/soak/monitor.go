@@ -186,11 +186,29 @@ func (m *monitor) tally(t *Tally) {
 	}
 }
 
-// locked tells whether a machine holds the lock now.
-func (m *monitor) locked() bool {
+// job tells which machine holds the lock now, and since when it does.
+func (m *monitor) job() (machine string, since time.Duration, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.judge.holds()
+	t, ok := m.judge.inFlight(time.Now())
+	return m.judge.owners[t.holder], time.Since(t.from), ok
+}
+
+// struck counts faults, and those that were there while a job was in flight.
+func (m *monitor) struck(t *Tally, all []strike) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range all {
+		t.Thrown[s.what]++
+		if m.judge.struck(s.from, s.to) {
+			t.Struck[s.what]++
+		}
+	}
+	for _, held := range m.judge.tenures {
+		if held.machine() {
+			t.Jobs++
+		}
+	}
 }
 
 // show the calls that disturb.

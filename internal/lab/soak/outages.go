@@ -16,41 +16,11 @@ import (
 	"github.com/maesh/provider-ichor/internal/lab"
 )
 
-// tooLate is what comes of an event whose moment had not come when everything had to end.
-const tooLate = "not now: everything ends"
-
 // thief is who steals the lock.
 const thief = "Somebody/1"
 
-// lurk is how long what is best done to a held lock waits for one to be held.
-const lurk = 30 * time.Second
-
-// midway waits for a while until a machine holds the lock, so that what comes next hits something that is under way; half of the
-// events do not wait. It is false once everything has to end.
-func (c *campaign) midway(ctx context.Context, e Event) bool {
-	for waited := time.Duration(0); e.Pick%2 == 1 && waited < lurk && !c.watch.locked() && !c.over(ctx); waited += lookInterval {
-		c.until(ctx, lookInterval)
-	}
-	return !c.over(ctx)
-}
-
-// over tells whether everything has to end.
-func (c *campaign) over(ctx context.Context) bool {
-	select {
-	case <-c.ended:
-		return true
-	case <-ctx.Done():
-		return true
-	default:
-		return false
-	}
-}
-
 // stopManagement stops the API server of the management cluster for a while: it accepts connections and says nothing.
 func (c *campaign) stopManagement(ctx context.Context, e Event) (string, error) {
-	if !c.midway(ctx, e) {
-		return tooLate, nil
-	}
 	if !c.management.TryLock() {
 		return "not now: it is stopped already, or the provider starts", nil
 	}
@@ -73,22 +43,17 @@ func (c *campaign) lease(ctx context.Context) (lease *coordinationv1.Lease, ther
 
 // unlock deletes the Lease, as somebody does who thinks that it is in the way.
 func (c *campaign) unlock(ctx context.Context, e Event) (string, error) {
-	if !c.midway(ctx, e) {
-		return tooLate, nil
-	}
 	lease, there, err := c.lease(ctx)
 	if !there || err != nil {
 		return "not now: there is no Lease", err
 	}
+	c.throw(e.name(0), time.Now(), time.Now())
 	return "of " + holder(lease), c.kube.Delete(ctx, lease)
 }
 
 // steal writes another holder into the Lease, which never renews it and gives it back after a while. Every other time it leaves
 // what the holder before has written down besides.
 func (c *campaign) steal(ctx context.Context, e Event) (string, error) {
-	if !c.midway(ctx, e) {
-		return tooLate, nil
-	}
 	return "", c.lasts(ctx, e, func(ctx context.Context, on bool) error {
 		persist := c.persist
 		if !on {

@@ -35,9 +35,12 @@ const (
 	// Break gives a machine a fault for a while, and Cut takes its power.
 	Break
 	Cut
-	// Kill ends the provider at once and starts another; Pause stops it for a while, as SIGSTOP does.
+	// Kill ends the provider at once and starts another; Pause stops it for a while, as SIGSTOP does. If that is for longer than
+	// the lock lives, another one takes over soon, and is still there when the first one wakes.
 	Kill
 	Pause
+	// Twin has a second provider work besides the first for a while.
+	Twin
 	// Outage stops the API server of the management cluster for a while, so that it accepts and never answers.
 	Outage
 	// Unlock deletes the Lease of the cluster by hand, and Steal has somebody else take it for a while.
@@ -48,8 +51,8 @@ const (
 // actions are what events are dealt from, the likely ones more than once.
 var actions = []Action{
 	DeclareControlPlane, DeclareControlPlane, DeclareControlPlane, DeclareWorker, DeclareWorker, Approve, Approve, Approve, Approve, Approve,
-	Delete, Delete, Delete, Delete, DeleteUnasked, CallOff, CallOff, Relabel, Reconfigure, SetCount, Hold,
-	Break, Break, Break, Break, Break, Break, Cut, Kill, Kill, Pause, Outage, Unlock, Steal,
+	Delete, Delete, Delete, Delete, DeleteUnasked, CallOff, CallOff, Relabel, Reconfigure, Reconfigure, SetCount, Hold,
+	Break, Break, Break, Break, Break, Break, Cut, Cut, Kill, Kill, Pause, Pause, Twin, Twin, Outage, Unlock, Steal, Steal,
 }
 
 // faults of machines that pass: what each does, the simulator tells.
@@ -61,8 +64,16 @@ var faults = []string{
 
 var sizes = []int{1, 3, 5}
 
-// lengths are how long things last: now and then for longer than the lock lives without its holder, which is five minutes.
-var lengths = append(slices.Repeat([]span{{2 * time.Second, 25 * time.Second}}, 15), span{5*time.Minute + 20*time.Second, 6 * time.Minute})
+// How long things last: short, or for longer than the lock lives without its holder, which is five minutes. While the API server
+// of the management cluster is away or a thief has the lock, nothing goes on, so there that is rare. A provider that is stopped is
+// replaced, so there it comes in every campaign, and early enough to end in it.
+var (
+	brief   = span{2 * time.Second, 25 * time.Second}
+	outlive = span{5*time.Minute + 20*time.Second, 6 * time.Minute}
+	lengths = append(slices.Repeat([]span{brief}, 15), outlive)
+	pauses  = []span{brief, brief, brief, outlive}
+	twins   = span{10 * time.Second, 40 * time.Second}
+)
 
 // A span is how long something may be, from the shortest to the longest.
 type span struct{ least, most time.Duration }
@@ -70,6 +81,10 @@ type span struct{ least, most time.Duration }
 func (s span) draw(r *rand.Rand) time.Duration {
 	return s.least + time.Duration(r.IntN(int((s.most-s.least)/time.Second)+1))*time.Second
 }
+
+// delays are how long what lies in wait lets a job go on before it strikes, the short ones more often: so each step of a removal is
+// struck now and then, and a job that is soon done as well.
+var delays = []time.Duration{0, 0, 300 * time.Millisecond, 600 * time.Millisecond, time.Second, time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 8 * time.Second}
 
 // A deck deals each of its cards once, in an order of chance, before it deals any of them again: so even a short campaign
 // has some of everything.
@@ -96,6 +111,9 @@ type Event struct {
 	Pick uint64
 	// Fault is which one; of Break only.
 	Fault string
+	// Midway has it lie in wait until a job that disturbs has held the lock for as long as After says, and strike then.
+	Midway bool
+	After  time.Duration
 	// For is how long it lasts, or takes to come, as of CallOff; of what lasts only.
 	For time.Duration
 	// Count is the new number of control planes; of SetCount only.
@@ -114,23 +132,32 @@ type Plan struct {
 func NewPlan(seed uint64, length time.Duration) Plan {
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // It has to be the same again.
 	p := Plan{Seed: seed, Size: sizes[r.IntN(len(sizes))]}
-	does, breaks, lasts := deck[Action]{cards: actions}, deck[string]{cards: faults}, deck[span]{cards: lengths}
-	between, short := span{time.Second, 15 * time.Second}, lengths[0]
+	does, breaks := deck[Action]{cards: actions}, deck[string]{cards: faults}
+	lasts, stops := deck[span]{cards: lengths}, deck[span]{cards: pauses, left: []span{outlive}}
+	waits := deck[time.Duration]{cards: delays}
+	between := span{time.Second, 11 * time.Second}
 	thought := span{time.Second, 12 * time.Second} // About as long as a removal takes, to come before each of its steps.
 	for at := between.draw(r); at <= length; at += between.draw(r) {
 		e := Event{Number: len(p.Events) + 1, At: at, Do: does.deal(r), Pick: r.Uint64()}
 		switch e.Do {
 		case Break:
-			e.Fault, e.For = breaks.deal(r), short.draw(r)
+			e.Fault, e.For = breaks.deal(r), brief.draw(r)
 		case SetCount:
 			e.Count = sizes[r.IntN(len(sizes))]
 		case Cut, Kill, Hold:
-			e.For = short.draw(r)
+			e.For = brief.draw(r)
 		case CallOff:
 			e.For = thought.draw(r)
-		case Pause, Outage, Steal:
+		case Twin:
+			e.For = twins.draw(r)
+		case Pause:
+			e.For = stops.deal(r).draw(r)
+		case Outage, Steal:
 			e.For = lasts.deal(r).draw(r)
 		default:
+		}
+		if e.Do >= Break && r.IntN(4) > 0 {
+			e.Midway, e.After = true, waits.deal(r)
 		}
 		p.Events = append(p.Events, e)
 	}
@@ -163,6 +190,7 @@ var verbs = map[Action]string{
 	DeclareControlPlane: "declare a control plane", DeclareWorker: "declare a worker", Approve: "approve", Delete: "delete, with permission",
 	DeleteUnasked: "delete, without permission", CallOff: "call the removal off", Relabel: "change labels", Reconfigure: "change what needs a reboot",
 	SetCount: "declare the count", Hold: "hold the removal", Break: "fault", Cut: "cut the power", Kill: "kill -9 the provider", Pause: "stop the provider",
+	Twin:   "run a second provider",
 	Outage: "stop the management API server", Unlock: "delete the Lease by hand", Steal: "steal the Lease",
 }
 
@@ -177,6 +205,9 @@ func (e Event) String() string {
 	}
 	if e.For > 0 {
 		words = append(words, fmt.Sprintf("for %s", e.For))
+	}
+	if e.Midway {
+		words = append(words, "midway")
 	}
 	return strings.Join(words, " ")
 }

@@ -56,6 +56,33 @@ func TestEachKindComes(t *testing.T) {
 	}
 }
 
+// TestStrikesMidway holds that every campaign has what is to strike a job, and a provider that sleeps for longer than the lock
+// lives and may wake up before the campaign ends.
+func TestStrikesMidway(t *testing.T) {
+	slept := 0
+	for seed := range uint64(50) {
+		strikes, sleeps := 0, false
+		for _, e := range NewPlan(seed, 10*time.Minute).Events {
+			switch {
+			case e.Do >= Break && e.Midway:
+				strikes++
+			case e.Midway:
+				t.Errorf("seed %d: what is asked for lies in wait: %s", seed, e)
+			}
+			sleeps = sleeps || e.Do == Pause && e.For > lifetime && e.At+lurk+e.For < 10*time.Minute
+		}
+		if strikes == 0 {
+			t.Errorf("seed %d strikes no job", seed)
+		}
+		if sleeps {
+			slept++
+		}
+	}
+	if slept < 25 {
+		t.Errorf("in %d of 50 campaigns a provider sleeps for long and wakes up", slept)
+	}
+}
+
 // TestOnly holds that what is left of a plan stays as it was, but for the time in which nothing happens any more.
 func TestOnly(t *testing.T) {
 	p := NewPlan(7, 10*time.Minute)

@@ -28,23 +28,31 @@ const (
 	env   = "SOAK"
 	// takenBack is what is counted when a machine is declared again whose removal was called off.
 	takenBack = "declare again what was let go of"
+	// baited is what is counted when an event lies in wait and no job comes by itself.
+	baited = "bait a job: change what needs a reboot"
 	// notNow is what comes of an event that there is nothing for.
 	notNow = "not now: there is no such machine"
 )
 
-// do an event. One that waits for its moment does not hold up what comes after it.
+// do an event. One that waits for its moment, or takes its time, does not hold up what comes after it.
 func (c *campaign) do(ctx context.Context, e Event) {
-	switch e.Do {
-	case CallOff, Outage, Unlock, Steal:
+	if e.Midway || e.Do == CallOff || e.Do > Cut {
 		c.lasting.Go(func() { c.finish(ctx, e) })
-	default:
-		c.finish(ctx, e)
+		return
 	}
+	c.finish(ctx, e)
 }
 
-// finish does an event, tells what came of it and counts that.
+// finish does an event when its moment has come, tells what came of it and counts that.
 func (c *campaign) finish(ctx context.Context, e Event) {
-	to, err := c.carryOut(ctx, e)
+	where, early := "", true
+	if e.Midway {
+		where, early = c.lieInWait(ctx, e, c.bait)
+	}
+	to, err := tooLate, error(nil)
+	if early {
+		to, err = c.carryOut(ctx, e)
+	}
 	came := Done
 	switch {
 	case kerrors.IsForbidden(err) || kerrors.IsInvalid(err):
@@ -57,6 +65,9 @@ func (c *campaign) finish(ctx context.Context, e Event) {
 		came = NotNow
 	}
 	line := fmt.Sprintf("#%d %s", e.Number, e)
+	if early && where != "" {
+		line += " (" + where + ")"
+	}
 	if to != "" && (err == nil || to != notNow) {
 		line += ": " + to
 	}
@@ -74,6 +85,9 @@ func (c *campaign) finish(ctx context.Context, e Event) {
 
 // carryOut does an event. It returns what it was done to.
 func (c *campaign) carryOut(ctx context.Context, e Event) (string, error) {
+	if e.Do >= Break {
+		return c.harm(ctx, e)
+	}
 	switch e.Do {
 	case DeclareControlPlane:
 		return c.declareBlank(ctx, fmt.Sprintf("cp-e%d", e.Number), v1alpha1.RoleControlPlane)
@@ -91,20 +105,6 @@ func (c *campaign) carryOut(ctx context.Context, e Event) (string, error) {
 		return "", c.changeCluster(ctx, func(t *v1alpha1.TalosCluster) { t.Spec.ForProvider.ControlPlane.Count = e.Count })
 	case Hold:
 		return c.hold(ctx, e)
-	case Break:
-		return c.breakMachine(ctx, e)
-	case Cut:
-		return c.cutPower(ctx, e)
-	case Kill:
-		return c.killProvider(ctx, e)
-	case Pause:
-		return c.stopProvider(ctx, e)
-	case Outage:
-		return c.stopManagement(ctx, e)
-	case Unlock:
-		return c.unlock(ctx, e)
-	case Steal:
-		return c.steal(ctx, e)
 	default:
 		return "", fmt.Errorf("there is no action %d", e.Do)
 	}
@@ -323,6 +323,21 @@ func (c *campaign) reconfigure(ctx context.Context, e Event) (string, error) {
 		}
 		p.ConfigPatches = []v1alpha1.ConfigPatch{{Inline: "machine:\n  env:\n    " + env + ": " + value + "\n"}}
 	})
+}
+
+// bait changes a machine so that it needs a reboot, which is a job that nearly always may be done.
+func (c *campaign) bait(ctx context.Context, e Event) {
+	name, err := c.reconfigure(ctx, Event{Number: e.Number, Do: Reconfigure, Pick: e.Pick})
+	came := Done
+	switch {
+	case name == notNow:
+		came = NotNow
+	case err != nil:
+		came = Unasked
+	default:
+		c.tellf("        #%d lies in wait: %s is changed and needs a reboot", e.Number, name)
+	}
+	c.count(baited, came)
 }
 
 // hold a removal for a while, as somebody who moves data first.

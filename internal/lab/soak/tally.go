@@ -2,6 +2,7 @@ package soak
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,13 +29,20 @@ var headings = map[Outcome]string{Done: "done", Refused: "refused", Unasked: "un
 type Tally struct {
 	Events   map[string]map[Outcome]int
 	Removals map[string]int
+	// Thrown are faults by their kind, and Struck those of them that were there while a job held the lock and a provider was there
+	// to do it: what only matters at the moment when it comes, as a kill does, by then; and anything else at some time of it.
+	Thrown, Struck map[string]int
+	// Jobs are how often a machine took the lock.
+	Jobs int
 	// Looks at etcd, Calls that changed something, and Writes of the lock and of machines, which were judged.
 	Looks, Calls, Writes int
 	// Campaigns that were run, and the Violations in them.
 	Campaigns, Violations int
 }
 
-func newTally() Tally { return Tally{Events: map[string]map[Outcome]int{}, Removals: map[string]int{}} }
+func newTally() Tally {
+	return Tally{Events: map[string]map[Outcome]int{}, Removals: map[string]int{}, Thrown: map[string]int{}, Struck: map[string]int{}}
+}
 
 func (t Tally) count(what string, came Outcome) {
 	if t.Events[what] == nil {
@@ -56,11 +64,26 @@ func (t *Tally) Add(other Tally) {
 			t.Events[what][came] += n
 		}
 	}
-	for how, n := range other.Removals {
-		t.Removals[how] += n
-	}
+	add(t.Removals, other.Removals)
+	add(t.Thrown, other.Thrown)
+	add(t.Struck, other.Struck)
+	t.Jobs += other.Jobs
 	t.Looks, t.Calls, t.Writes = t.Looks+other.Looks, t.Calls+other.Calls, t.Writes+other.Writes
 	t.Campaigns, t.Violations = t.Campaigns+other.Campaigns, t.Violations+other.Violations
+}
+
+func add(to, from map[string]int) {
+	for what, n := range from {
+		to[what] += n
+	}
+}
+
+// Proof is an error if there were faults and none of them struck a job: then nothing was proven of how jobs take them.
+func (t Tally) Proof() error {
+	if len(t.Thrown) > 0 && len(t.Struck) == 0 {
+		return errors.New("no fault struck a job that was in flight, so this proves nothing")
+	}
+	return nil
 }
 
 // String is the tally as tables.
@@ -80,6 +103,11 @@ func (t Tally) String() string {
 		}
 		fmt.Fprintf(&b, "  %s\n", what)
 	}
+	fmt.Fprintf(&b, "%9s%9s  a job that was in flight\n", "thrown", "struck")
+	for _, what := range slices.Sorted(maps.Keys(t.Thrown)) {
+		fmt.Fprintf(&b, "%9d%9d  %s\n", t.Thrown[what], t.Struck[what], what)
+	}
+	fmt.Fprintf(&b, "%9d  jobs held the lock\n", t.Jobs)
 	for _, how := range slices.SortedFunc(maps.Keys(t.Removals), func(x, y string) int {
 		return cmp.Or(t.Removals[y]-t.Removals[x], strings.Compare(x, y))
 	}) {
