@@ -56,8 +56,8 @@ func TestEachKindComes(t *testing.T) {
 	}
 }
 
-// TestStrikesMidway holds that every campaign has what is to strike a job, and a provider that sleeps for longer than the lock
-// lives and may wake up before the campaign ends.
+// TestStrikesMidway holds that every campaign has what is to strike a job, and every other one a provider that sleeps for longer
+// than the lock lives and wakes up before the campaign ends.
 func TestStrikesMidway(t *testing.T) {
 	slept := 0
 	for seed := range uint64(50) {
@@ -78,7 +78,7 @@ func TestStrikesMidway(t *testing.T) {
 			slept++
 		}
 	}
-	if slept < 25 {
+	if slept < 22 || slept > 25 {
 		t.Errorf("in %d of 50 campaigns a provider sleeps for long and wakes up", slept)
 	}
 }

@@ -242,6 +242,12 @@ func (c *campaign) pick(ctx context.Context, e Event, can func(*v1alpha1.TalosMa
 
 func wanted(m *v1alpha1.TalosMachine) bool { return m.GetDeletionTimestamp() == nil }
 
+// worked tells whether there is something to do for the provider when a machine is changed or deleted: one that nobody has approved is
+// only let go of, so it is what one event in four is for.
+func worked(m *v1alpha1.TalosMachine, e Event) bool {
+	return m.Spec.ForProvider.Approved || e.Pick%8 < 2
+}
+
 func leaving(m *v1alpha1.TalosMachine) bool { return m.GetDeletionTimestamp() != nil }
 
 func (c *campaign) approve(ctx context.Context, e Event) (string, error) {
@@ -259,7 +265,7 @@ func (c *campaign) approve(ctx context.Context, e Event) (string, error) {
 
 func (c *campaign) remove(ctx context.Context, e Event) (string, error) {
 	m, err := c.pick(ctx, e, func(m *v1alpha1.TalosMachine) bool {
-		return wanted(m) && (e.Do == Delete || m.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "")
+		return wanted(m) && worked(m, e) && (e.Do == Delete || m.GetAnnotations()[v1alpha1.AnnotationAllowDelete] == "")
 	})
 	if m == nil || err != nil {
 		return notNow, err
@@ -310,32 +316,37 @@ func (c *campaign) callOff(ctx context.Context, e Event) (string, error) {
 
 // reconfigure changes a machine: what Talos changes as it runs, or what it needs a reboot for.
 func (c *campaign) reconfigure(ctx context.Context, e Event) (string, error) {
-	m, err := c.pick(ctx, e, wanted)
+	m, err := c.pick(ctx, e, func(m *v1alpha1.TalosMachine) bool { return wanted(m) && worked(m, e) })
 	if m == nil || err != nil {
 		return notNow, err
 	}
 	value := fmt.Sprintf("e%d", e.Number)
-	return m.GetName(), c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
-		p := &m.Spec.ForProvider
-		if e.Do == Relabel {
-			p.Node.Labels = map[string]string{label: value}
-			return
-		}
-		p.ConfigPatches = []v1alpha1.ConfigPatch{{Inline: "machine:\n  env:\n    " + env + ": " + value + "\n"}}
+	if e.Do == Reconfigure {
+		return m.GetName(), c.rebootFor(ctx, m, value)
+	}
+	return m.GetName(), c.change(ctx, m, func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Node.Labels = map[string]string{label: value} })
+}
+
+// rebootFor changes what a machine runs only after a reboot.
+func (c *campaign) rebootFor(ctx context.Context, m *v1alpha1.TalosMachine, value string) error {
+	return c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
+		m.Spec.ForProvider.ConfigPatches = []v1alpha1.ConfigPatch{{Inline: "machine:\n  env:\n    " + env + ": " + value + "\n"}}
 	})
 }
 
 // bait changes a machine so that it needs a reboot, which is a job that nearly always may be done.
 func (c *campaign) bait(ctx context.Context, e Event) {
-	name, err := c.reconfigure(ctx, Event{Number: e.Number, Do: Reconfigure, Pick: e.Pick})
+	m, err := c.pick(ctx, e, func(m *v1alpha1.TalosMachine) bool { return wanted(m) && m.Spec.ForProvider.Approved })
 	came := Done
 	switch {
-	case name == notNow:
-		came = NotNow
 	case err != nil:
 		came = Unasked
+	case m == nil:
+		came = NotNow
+	case c.rebootFor(ctx, m, fmt.Sprintf("bait%d", e.Number)) != nil:
+		came = Unasked
 	default:
-		c.tellf("        #%d lies in wait: %s is changed and needs a reboot", e.Number, name)
+		c.tellf("        #%d lies in wait: %s is changed and needs a reboot", e.Number, m.GetName())
 	}
 	c.count(baited, came)
 }
