@@ -47,13 +47,13 @@ func (c *campaign) anyMachine(ctx context.Context, e Event) (lab.Machine, error)
 	if err != nil {
 		return lab.Machine{}, err
 	}
+	if e.Fault == faultKubernetesDown {
+		all = slices.DeleteFunc(all, func(m lab.Machine) bool { return m.Stage != stageRunning })
+	}
 	if victim, _, ok := c.watch.job(); ok && e.Midway && e.Pick%2 == 0 {
 		if i := slices.IndexFunc(all, func(m lab.Machine) bool { return m.Name == victim }); i >= 0 {
 			return all[i], nil
 		}
-	}
-	if e.Fault == faultKubernetesDown {
-		all = slices.DeleteFunc(all, func(m lab.Machine) bool { return m.Stage != stageRunning })
 	}
 	if len(all) == 0 {
 		return lab.Machine{}, errors.New("no machine is there for it")

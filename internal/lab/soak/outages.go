@@ -47,8 +47,12 @@ func (c *campaign) unlock(ctx context.Context, e Event) (string, error) {
 	if !there || err != nil {
 		return "not now: there is no Lease", err
 	}
-	c.throw(e.name(0), time.Now(), time.Now())
-	return "of " + holder(lease), c.kube.Delete(ctx, lease)
+	at := time.Now()
+	if err := c.kube.Delete(ctx, lease); err != nil {
+		return "of " + holder(lease), err
+	}
+	c.throw(e.name(0), at, at)
+	return "of " + holder(lease), nil
 }
 
 // steal writes another holder into the Lease, which never renews it and gives it back after a while. Every other time it leaves
