@@ -93,6 +93,8 @@ type judge struct {
 	tenures  []tenure
 	owners   map[string]string
 	followed time.Time
+	// latest is how long after its lock was lost a call came that was let pass.
+	latest time.Duration
 	// unwiped are machines that took a configuration on since they were last reset, and endings those of removals.
 	// applied is when a configuration was last sent to a machine.
 	unwiped map[string]bool

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// flight is how long a call may be on its way after its sender made sure of the lock, on two cores that everything shares.
-	flight = 5 * time.Second
+	// flight is how long a call may be on its way after its sender made sure of the lock, on two cores that everything shares. What
+	// the tally says of the latest call shows how much of it is needed.
+	flight = 2 * time.Second
 	// lifetime is how long a lock lives that its holder does not renew.
 	lifetime = 5 * time.Minute
 	// machineHolder is how holders begin that are machines.
@@ -58,6 +59,9 @@ func (j *judge) underLock(c lab.RPC) {
 		}
 		mine := j.owners[t.holder] == c.Machine || c.Method == callRemove && t.machine()
 		if mine && t.renewed.Add(lifetime).After(since) {
+			if !t.to.IsZero() {
+				j.latest = max(j.latest, c.Time.Sub(t.to))
+			}
 			return
 		}
 		if who = t.holder; mine {

@@ -204,6 +204,7 @@ func (m *monitor) struck(t *Tally, all []strike) {
 			t.Struck[s.what]++
 		}
 	}
+	t.Latest = m.judge.latest
 	for _, held := range m.judge.tenures {
 		if held.machine() {
 			t.Jobs++

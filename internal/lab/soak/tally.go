@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // An Outcome is what came of something that was asked for or done.
@@ -34,6 +35,8 @@ type Tally struct {
 	Thrown, Struck map[string]int
 	// Jobs are how often a machine took the lock.
 	Jobs int
+	// Latest is how long after its lock was lost the latest call came that was on its way by then, or whose sender had been stopped.
+	Latest time.Duration
 	// Looks at etcd, Calls that changed something, and Writes of the lock and of machines, which were judged.
 	Looks, Calls, Writes int
 	// Campaigns that were run, and the Violations in them.
@@ -68,6 +71,7 @@ func (t *Tally) Add(other Tally) {
 	add(t.Thrown, other.Thrown)
 	add(t.Struck, other.Struck)
 	t.Jobs += other.Jobs
+	t.Latest = max(t.Latest, other.Latest)
 	t.Looks, t.Calls, t.Writes = t.Looks+other.Looks, t.Calls+other.Calls, t.Writes+other.Writes
 	t.Campaigns, t.Violations = t.Campaigns+other.Campaigns, t.Violations+other.Violations
 }
@@ -107,7 +111,7 @@ func (t Tally) String() string {
 	for _, what := range slices.Sorted(maps.Keys(t.Thrown)) {
 		fmt.Fprintf(&b, "%9d%9d  %s\n", t.Thrown[what], t.Struck[what], what)
 	}
-	fmt.Fprintf(&b, "%9d  jobs held the lock\n", t.Jobs)
+	fmt.Fprintf(&b, "%9d  jobs held the lock; the latest call came %s after its own was lost\n", t.Jobs, t.Latest.Round(time.Millisecond))
 	for _, how := range slices.SortedFunc(maps.Keys(t.Removals), func(x, y string) int {
 		return cmp.Or(t.Removals[y]-t.Removals[x], strings.Compare(x, y))
 	}) {

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -14,7 +15,7 @@ func TestTally(t *testing.T) {
 	two.count("approve", Done)
 	two.count("steal the Lease", NotNow)
 	one.Thrown["steal the Lease"], two.Thrown["steal the Lease"], two.Thrown["cut the power"], two.Struck["steal the Lease"] = 2, 3, 1, 1
-	one.Jobs, two.Jobs = 3, 4
+	one.Jobs, two.Jobs, one.Latest, two.Latest = 3, 4, 70*time.Millisecond, 20*time.Millisecond
 	two.Removals["done"], two.Removals["called off"], two.Looks, two.Writes, two.Campaigns, two.Violations = 1, 4, 5, 6, 1, 1
 	var all Tally
 	all.Add(one)
@@ -25,7 +26,7 @@ func TestTally(t *testing.T) {
    thrown   struck  a job that was in flight
         1        0  cut the power
         5        1  steal the Lease
-        7  jobs held the lock
+        7  jobs held the lock; the latest call came 70ms after its own was lost
         4  removals called off
         3  removals done
         5  looks at etcd, 7 calls and 6 writes of the management cluster judged
