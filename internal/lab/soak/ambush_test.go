@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,6 +114,35 @@ func TestLieInWait(t *testing.T) {
 				if took := time.Since(begun); took < tc.want || took > tc.want+2*blink || ok != tc.ok || !strings.Contains(where, tc.where) {
 					t.Errorf("after %s: %q, %t; want %q, %t after %s", took, where, ok, tc.where, tc.ok, tc.want)
 				}
+			})
+		})
+	}
+}
+
+// TestLinger holds that what is short comes to its end before everything is mended, and that what is long is not waited for, nor
+// anything once a rule is broken.
+func TestLinger(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lasts, broken, want time.Duration
+	}{
+		"Short":  {lasts: 20 * time.Second, want: 20 * time.Second},
+		"Long":   {lasts: time.Hour, want: lurk + brief.most},
+		"Broken": {lasts: time.Hour, broken: 5 * time.Second, want: 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := newJudge()
+				c := &campaign{judge: j, watch: &monitor{judge: j}, ended: make(chan struct{}), out: io.Discard}
+				c.lasting.Go(func() { c.until(t.Context(), tc.lasts) })
+				if tc.broken > 0 {
+					time.AfterFunc(tc.broken, func() { c.watch.note(func(j *judge) { j.breakf(time.Now(), "I1", "it broke") }) })
+				}
+				begun := time.Now()
+				c.linger(t.Context())
+				if took := time.Since(begun); took < tc.want || took > tc.want+2*lookInterval {
+					t.Errorf("it took %s, want %s", took, tc.want)
+				}
+				c.mend()
 			})
 		})
 	}

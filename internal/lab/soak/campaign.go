@@ -158,6 +158,7 @@ func (c *campaign) run(ctx context.Context) error {
 		}
 		c.do(ctx, e)
 	}
+	c.linger(ctx)
 	c.mend()
 	c.tellf("everything that was broken works again; the cluster has to come to rest")
 	if err := c.rest(ctx); err != nil {
@@ -171,6 +172,25 @@ func (c *campaign) run(ctx context.Context) error {
 		c.tellf("at rest; nothing was sent for %s", silence)
 	}
 	return nil
+}
+
+// linger lets what still lies in wait strike, and what was broken last for its time, unless that is long: else the last events of a
+// plan, and most of a plan that was shrunk, would come to nothing.
+func (c *campaign) linger(ctx context.Context) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.lasting.Wait()
+	}()
+	for end := time.Now().Add(lurk + brief.most); time.Now().Before(end) && !c.violated(len(c.plan.Events)); {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(lookInterval):
+		}
+	}
 }
 
 // mend ends everything that lasts. Doing it twice does no harm.
