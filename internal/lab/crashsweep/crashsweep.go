@@ -49,7 +49,7 @@ type Report struct {
 // A JobReport is what the sweep of one job in one variant came to.
 type JobReport struct {
 	Name, Variant string
-	// Writes is how many the job took when nobody was killed, and Points how many of these were followed by a kill.
+	// Writes is the most that a run of the job took, and Points how many of them were followed by a kill.
 	Writes, Points int
 	// Violations are what did not hold in the end.
 	Violations []string

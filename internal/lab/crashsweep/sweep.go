@@ -141,6 +141,8 @@ type course struct {
 	job job
 	// next is the write to be killed after, and every how far it is to the one after that.
 	next, every int
+	// over is whether there is none left.
+	over bool
 }
 
 // sweepVariant sweeps jobs side by side, since one begins where another ends: first each without a kill, to see what it
@@ -181,7 +183,7 @@ func (s *sweep) sweepCourses(ctx context.Context, v variant, courses []*course) 
 	for more := true; more; {
 		more = false
 		for _, c := range courses {
-			if c.next > c.Writes {
+			if c.over {
 				continue
 			}
 			more = true
@@ -191,12 +193,13 @@ func (s *sweep) sweepCourses(ctx context.Context, v variant, courses []*course) 
 		}
 	}
 	for _, c := range courses {
-		s.sayf("%s, %s: %d of %d writes were followed by a kill", c.Name, c.Variant, c.Points, c.Writes)
+		s.sayf("%s, %s: %d kills, each after another write of up to %d", c.Name, c.Variant, c.Points, c.Writes)
 	}
 	return nil
 }
 
-// advance kills after the next write of a job that is due. One that took fewer writes this time has none left.
+// advance kills after the next write of a job that is due. No two runs write the same, so none is left only once a job has ended
+// with fewer writes, or there is no time to find out.
 func (s *sweep) advance(ctx context.Context, v variant, c *course) error {
 	begun, k := time.Now(), c.next
 	p, err := s.point(ctx, v, c.job, k)
@@ -204,16 +207,17 @@ func (s *sweep) advance(ctx context.Context, v variant, c *course) error {
 		return err
 	}
 	if c.Violations = p.violations; !p.killed {
-		s.sayf("%s, %s: it took %d writes only this time%s", c.Name, c.Variant, len(p.writes), told(p.violations))
-		c.next = c.Writes + 1
+		s.sayf("%s, %s: it took %d writes this time%s", c.Name, c.Variant, len(p.writes), told(p.violations))
+		c.over = true
 		return nil
 	}
-	c.Points++
+	c.Points, c.Writes = c.Points+1, max(c.Writes, k)
 	s.sayf("%s, %s %3d/%d  %-60s at its end after %5.1f s%s", c.Name, c.Variant, k, c.Writes, p.writes[k-1], p.took.Seconds(), told(p.violations))
 	if c.Points == 1 {
 		c.every = max(c.every, s.fits(c.Writes-k, time.Since(begun)))
 	}
 	c.next += c.every
+	c.over = s.o.Limit > 0 && c.next > c.Writes
 	return nil
 }
 
