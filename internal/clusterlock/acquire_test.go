@@ -329,7 +329,7 @@ func TestUnreadableHolderIsOne(t *testing.T) {
 	l := a.process(clk)
 	_, err := l.Acquire(context.Background(), key, alice)
 	var he *HeldError
-	if !errors.As(err, &he) || he.Holder.Name != "somebody" {
+	if !errors.As(err, &he) || he.Holder.Name != "somebody" || err.Error() != `the lock is held for the work of unknown holder "somebody"` {
 		t.Fatalf("error = %v", err)
 	}
 	clk.Step(leaseDuration)

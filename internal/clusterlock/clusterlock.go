@@ -1,7 +1,9 @@
 package clusterlock
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +48,11 @@ type Holder struct {
 
 // Is tells whether both are the same work's holder, whatever they are called now.
 func (h Holder) Is(other Holder) bool { return h.Kind == other.Kind && h.UID == other.UID }
+
+// work is what a holder does, as part of a sentence.
+func (h Holder) work() string {
+	return fmt.Sprintf("%s of %s %q", cmp.Or(h.Purpose, "work"), h.Kind, h.Name)
+}
 
 // Info is what a Lease tells about who holds it.
 type Info struct {

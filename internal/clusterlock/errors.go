@@ -15,11 +15,10 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	what := e.Holder.Purpose
-	if what == "" {
-		what = "work"
+	s := "the lock is held for the " + e.Holder.work()
+	if !e.Since.IsZero() {
+		s += " since " + e.Since.UTC().Format(time.RFC3339)
 	}
-	s := fmt.Sprintf("the lock is held for the %s of %s %q since %s", what, e.Holder.Kind, e.Holder.Name, e.Since.UTC().Format(time.RFC3339))
 	switch {
 	case e.Expired:
 		return s + "; that is past the point of no return and must be finished before anything else begins"
@@ -38,5 +37,5 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("the lock %q is no longer held for the %s of %s %q: %s", e.Key.Name, e.Holder.Purpose, e.Holder.Kind, e.Holder.Name, e.Why)
+	return fmt.Sprintf("the lock %q is no longer held for the %s: %s", e.Key.Name, e.Holder.work(), e.Why)
 }

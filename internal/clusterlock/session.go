@@ -123,7 +123,7 @@ func (s *session) reread(ctx context.Context, l *Locks) (*coordinationv1.Lease, 
 	case r.Holder.Is(s.record.Holder):
 		return nil, s.lost("another process goes on with this work")
 	}
-	return nil, s.lost(fmt.Sprintf("it is held for the %s of %s %q", r.Holder.Purpose, r.Holder.Kind, r.Holder.Name))
+	return nil, s.lost("it is held for the " + r.Holder.work())
 }
 
 // check returns an error unless the lock is surely held now.
