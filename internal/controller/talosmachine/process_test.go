@@ -45,6 +45,8 @@ type bench struct {
 	*world
 	mgmt  client.Client
 	clock *testclock.FakeClock
+	// mgmtErr is what the API server of the management cluster answers to everything, if set.
+	mgmtErr error
 
 	// onDeath is what happens besides when the process ends for the first time.
 	onDeath func()
@@ -149,7 +151,7 @@ func (b *bench) counting() interceptor.Funcs {
 		if b.dead {
 			return errKilled
 		}
-		return nil
+		return b.mgmtErr
 	}
 	write := func(ctx context.Context, verb string, server client.Reader, o client.Object, do func() error) error {
 		if err := alive(); err != nil {
@@ -285,17 +287,30 @@ func (b *bench) passUntil(name string, is func() bool) {
 // quiet waits for the end of what was begun in the background.
 func (b *bench) quiet(name string, background *act.Background) {
 	b.t.Helper()
+	b.soon("what was begun in the background has ended", func() bool { return !background.Running("uid-" + name) })
+}
+
+// soon waits for what happens in the background, which takes no time of the clock.
+func (b *bench) soon(what string, is func() bool) {
+	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for background.Running("uid-" + name) {
+	for !is() {
 		select {
 		case <-ctx.Done():
-			b.t.Fatal("what was begun in the background does not end")
+			b.t.Fatalf("waited in vain until %s", what)
 		case <-tick.C:
 		}
 	}
+}
+
+// leaves is how often a machine was sent a leave.
+func (b *bench) leaves(name string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.box(name).leaves
 }
 
 // get returns a machine, or nil if it is gone.

@@ -45,12 +45,7 @@ func (e *external) reconfigure(ctx context.Context, mg *v1alpha1.TalosMachine) e
 	// A reboot that holds the lock has cordoned its machine already and goes on, or steps aside, whatever the count.
 	lock, err := e.gate.AcquireDisruptiveLock(ctx, clusterOf(mg), holderOf(mg, purposeReboot), e.seen.ours)
 	if err != nil {
-		te, he := (*disruption.TransitioningError)(nil), (*clusterlock.HeldError)(nil)
-		if errors.As(err, &te) || errors.As(err, &he) {
-			e.rebootWaits(mg, waitReason(he), err.Error())
-			return e.rebootParked(ctx, mg, te)
-		}
-		return errors.Wrap(err, "cannot take the lock of the cluster")
+		return e.rebootWithoutLock(ctx, mg, err)
 	}
 	f, err := e.survey.Cluster(ctx, clusterOf(mg), idOf(mg))
 	if err != nil {
@@ -71,13 +66,23 @@ func (e *external) mayReconfigure(ctx context.Context, mg *v1alpha1.TalosMachine
 	return namesake(mg, f)
 }
 
-// rebootParked undoes what a reboot did before it lost its lock, if it may not go on while the number of control planes is
-// even: nobody else may be disturbed while this machine is cordoned, so the cure would never come.
-func (e *external) rebootParked(ctx context.Context, mg *v1alpha1.TalosMachine, te *disruption.TransitioningError) error {
-	if te == nil || !e.seen.cordoned {
+// rebootWithoutLock is what becomes of a pass that did not get the lock. While the number of control planes is even, what a
+// reboot did before it lost its lock is undone: nobody else may be disturbed while this machine is cordoned, so the cure would
+// never come.
+func (e *external) rebootWithoutLock(ctx context.Context, mg *v1alpha1.TalosMachine, err error) error {
+	te, he := (*disruption.TransitioningError)(nil), (*clusterlock.HeldError)(nil)
+	switch {
+	case errors.As(err, &he):
+		e.rebootWaits(mg, v1alpha1.ReasonWaitingForLock, waitsForLock(mg.ClusterName(), he))
 		return nil
+	case errors.As(err, &te):
+		e.rebootWaits(mg, v1alpha1.ReasonClusterTransitioning, sentence(te))
+		if !e.seen.cordoned {
+			return nil
+		}
+		return e.stepAside(ctx, mg, holderOf(mg, purposeReboot), true)
 	}
-	return e.stepAside(ctx, mg, holderOf(mg, purposeReboot), true)
+	return errors.Wrap(err, "cannot take the lock of the cluster")
 }
 
 // rebootWouldStop looks before the lock is taken, as wouldStop does for a removal.
@@ -100,14 +105,6 @@ func (e *external) rebootWouldStop(ctx context.Context, mg *v1alpha1.TalosMachin
 	case configchange.Act, configchange.Done:
 	}
 	return false, nil
-}
-
-// waitReason tells a wait for the lock, which ends when it is given back, from one for the number of control planes.
-func waitReason(he *clusterlock.HeldError) xpv2.ConditionReason {
-	if he != nil {
-		return v1alpha1.ReasonWaitingForLock
-	}
-	return v1alpha1.ReasonClusterTransitioning
 }
 
 // rebootStep decides under the lock and does one thing.
@@ -158,8 +155,13 @@ func (e *external) rebootAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	job := e.job(mg, lock, f, target)
 	job.Config = e.seen.desired
 	err := e.actor.Reconfigure(ctx, job, d)
-	if blocked := (*act.DrainBlockedError)(nil); errors.As(err, &blocked) {
+	blocked, lost := (*act.DrainBlockedError)(nil), (*clusterlock.LostError)(nil)
+	switch {
+	case errors.As(err, &blocked):
 		e.rebootWaits(mg, v1alpha1.ReasonNeedsReboot, sentence(blocked))
+		return nil
+	case errors.As(err, &lost):
+		e.rebootWaits(mg, v1alpha1.ReasonWaitingForLock, lostLock(lost))
 		return nil
 	}
 	if err == nil {

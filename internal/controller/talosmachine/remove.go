@@ -103,11 +103,11 @@ func (e *external) withoutLock(ctx context.Context, mg *v1alpha1.TalosMachine, h
 		if err := e.stepAside(ctx, mg, holderOf(mg, purposeRemoval), held && hasRecord(mg)); err != nil {
 			return err
 		}
-		e.waitFor(mg, v1alpha1.ReasonClusterTransitioning, te.Error(), false)
+		e.waitFor(mg, v1alpha1.ReasonClusterTransitioning, sentence(te), false)
 		return nil
 	}
 	if he := (*clusterlock.HeldError)(nil); errors.As(err, &he) {
-		e.waitFor(mg, v1alpha1.ReasonWaitingForLock, he.Error(), false)
+		e.waitFor(mg, v1alpha1.ReasonWaitingForLock, waitsForLock(mg.ClusterName(), he), pastReturn(mg))
 		return nil
 	}
 	if kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -115,6 +115,29 @@ func (e *external) withoutLock(ctx context.Context, mg *v1alpha1.TalosMachine, h
 		return nil
 	}
 	return errors.Wrap(err, "cannot take the lock of the cluster")
+}
+
+// waitsForLock says for whom a disruption waits, and where a person sees why that one does not end. A holder that is none of
+// ours may never give the lock back, nor let it expire.
+func waitsForLock(cluster string, he *clusterlock.HeldError) string {
+	if k := he.Holder.Kind; k != v1alpha1.TalosMachineKind && k != v1alpha1.TalosClusterKind {
+		return sentence(he) + fmt.Sprintf(". That is no object of this provider. If nobody works on the cluster, delete Lease %q; this goes on by itself then",
+			clusterlock.LeaseName(cluster))
+	}
+	return sentence(he) + ". This goes on by itself once that is over; the conditions of that object say what it does or waits for"
+}
+
+// lostLock says what becomes of a disruption whose lock went away under it.
+func lostLock(lost *clusterlock.LostError) string {
+	return sentence(lost) + ". Nothing more is sent without it; this goes on by itself as soon as the lock can be had again"
+}
+
+// pastReturn tells whether a removal was past the point of no return when that was last known: a lock that somebody took away
+// does not say so any more.
+func pastReturn(mg *v1alpha1.TalosMachine) bool {
+	was := mg.Status.AtProvider.Removal
+	record, err := mg.RemovalRecord()
+	return (was != nil && was.Irreversible) || (err == nil && record != nil && record.Reset)
 }
 
 // namespaceTerminating says why no lock can be had any more. The Lease of a lock that was held goes with the namespace, so
@@ -157,7 +180,7 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	}
 	failed := e.actor.LeaveFailed(idOf(mg))
 	err := e.actor.Remove(ctx, e.job(mg, lock, f, target), d)
-	blocked := (*act.DrainBlockedError)(nil)
+	blocked, lost := (*act.DrainBlockedError)(nil), (*clusterlock.LostError)(nil)
 	switch {
 	case err == nil:
 		again := e.marker.isAt(mg, d.Step)
@@ -172,6 +195,11 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 	case errors.As(err, &blocked):
 		message := sentence(blocked) + e.marker.overdue(mg, d.Step.String(), e.drainTimeout(mg))
 		e.marker.waiting(mg, d.Step.String(), v1alpha1.ReasonDrainBlocked, message, false)
+		e.wait(mg)
+		return nil
+	case errors.As(err, &lost):
+		// Whoever has it now is met in the next pass. It is a wait and no failure: one that failed is tried again ever later.
+		e.marker.waiting(mg, d.Step.String(), v1alpha1.ReasonWaitingForLock, lostLock(lost), removal.Irreversible(f, target.ID) || pastReturn(mg))
 		e.wait(mg)
 		return nil
 	case talos.ClassOf(err) == talos.Ambiguous:

@@ -63,6 +63,8 @@ type box struct {
 	leaving             chan struct{} // if set, a leave from etcd takes until it is closed
 	questions           int           // that were answered
 	rebootsAfter        int           // if set, it reboots, at once, after so many questions
+	leavesLate          bool          // a leave that nobody waits for any more happens all the same
+	leaves              int           // how many were begun
 	// fault, if set, decides what a write answers, before or after it takes effect.
 	fault func(op string) (takesEffect bool, err error)
 }
@@ -354,10 +356,18 @@ func (d door) ForfeitLeadership(context.Context) error {
 }
 
 func (d door) LeaveEtcd(ctx context.Context) error {
+	d.w.mu.Lock()
+	d.leaves++
+	d.w.mu.Unlock()
 	if d.leaving != nil {
 		select {
 		case <-d.leaving:
 		case <-ctx.Done():
+			if d.leavesLate {
+				d.w.mu.Lock()
+				defer d.w.mu.Unlock()
+				d.w.removeMember(d.member)
+			}
 			return d.fail("LeaveEtcd", talos.Ambiguous, "canceled")
 		}
 	}
