@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,8 +110,12 @@ func (m *marker) removed(mg *v1alpha1.TalosMachine) {
 	m.step(mg, string(v1alpha1.ReasonRemoved), message, true)
 }
 
-// step writes where a removal is into the status. The time changes only when the step does.
+// step writes where a removal is into the status. The time changes only when the step does. What a removal would be told is
+// said no more once there is one: it would be what was true before.
 func (m *marker) step(mg *v1alpha1.TalosMachine, step, message string, irreversible bool) {
+	if meta.WasDeleted(mg) {
+		mg.Status.Conditions = slices.DeleteFunc(mg.Status.Conditions, func(c xpv2.Condition) bool { return c.Type == v1alpha1.TypeRemovable })
+	}
 	since := metav1.NewTime(m.clock.Now().Truncate(time.Second))
 	if was := mg.Status.AtProvider.Removal; was != nil && was.Step == step {
 		since = was.Since

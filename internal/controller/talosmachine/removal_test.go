@@ -358,6 +358,21 @@ func TestSnapshotFromBeforeThePermissionRefusesNothing(t *testing.T) {
 	}
 }
 
+// TestRemovableEndsWithTheDeletion has a machine look at what a removal would be told, and then be removed: what was told
+// before is not true any more.
+func TestRemovableEndsWithTheDeletion(t *testing.T) {
+	b := newConfigured(t, four, nil)
+	b.pass("cp-4")
+	if got := b.condition("cp-4", v1alpha1.TypeRemovable).Status; got != corev1.ConditionFalse {
+		t.Fatalf("a machine that is declared and not allowed to go is Removable %s", got)
+	}
+	b.remove("cp-4")
+	b.pass("cp-4")
+	if c := b.condition("cp-4", v1alpha1.TypeRemovable); c.Message != "" {
+		t.Errorf("a removal that goes on is said to be: %s", c.Message)
+	}
+}
+
 func TestTwoRemovalsGoOneAfterTheOther(t *testing.T) {
 	b := newBench(t, 3, []string{"cp-1", "cp-2", "cp-3", "cp-4", "cp-5"}, nil)
 	b.remove("cp-4")
