@@ -11,7 +11,8 @@
 // Moves (events_test.go, passes_test.go, help_test.go) are:
 //
 //   - product: a replica takes the lock and looks, and then carries out what was decided, one effect at a time. The order of
-//     these is the controller's and act's, the rules of the lock are clusterlock's, written down here once more;
+//     these is the controller's and act's, the rules of the lock are clusterlock's, written down here once more (TestLock holds
+//     them against those);
 //   - settle: a leave that was sent takes effect, or ends; a reset wipes; a machine boots, joins as a learner, is promoted;
 //     a voter that lags catches up; five minutes pass and the lock expires;
 //   - heal: what is down, silent or at another address comes back, unless it died for good;
