@@ -79,6 +79,7 @@ func (w *world) pkiSecretDeleted(s *transcript) {
 // clusterDeletedMidRemoval: the whole cluster is taken down while a worker is on its way out, after what a teardown might
 // have wanted to read was deleted: its ProviderConfig and its connection Secret.
 func (w *world) clusterDeletedMidRemoval(s *transcript) {
+	w.tellsNoSecret() // While all that has happened so far can still be seen.
 	w.removeHeld()
 	w.must(w.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: cluster + "-connection"}}))
 	config := &v1alpha1.ProviderConfig{}
@@ -151,6 +152,7 @@ func (w *world) namespaceDeleted(s *transcript) {
 	c, m := &v1alpha1.TalosCluster{}, &v1alpha1.TalosMachine{}
 	w.awaitReason(c, doomed, lone, xpv2.TypeReady, xpv2.ReasonAvailable)
 	w.awaitReason(m, doomed, "only", xpv2.TypeReady, xpv2.ReasonAvailable)
+	w.learnSecrets(doomed, lone)
 	o, voters := w.watch(), w.members("m1")
 
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: doomed}}

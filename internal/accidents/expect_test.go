@@ -133,6 +133,12 @@ func (o observer) expect(want ...string) {
 // a few times more.
 func (o observer) nothing(machine string) {
 	o.w.t.Helper()
+	o.nothingBut(machine)
+}
+
+// nothingBut expects exactly these calls, also while the provider went on.
+func (o observer) nothingBut(machine string, calls ...string) {
+	o.w.t.Helper()
 	now := o.w.watch()
 	o.w.await("the provider looks at "+machine, func() error {
 		looks := 0
@@ -146,7 +152,7 @@ func (o observer) nothing(machine string) {
 		}
 		return nil
 	})
-	o.expect()
+	o.expect(calls...)
 }
 
 // members are the voters of etcd, as a member of it says that is asked past everything else.
@@ -188,6 +194,9 @@ var changing = map[string]*regexp.Regexp{
 
 // says notes what somebody was told, and when.
 func (t *transcript) says(when, what string) {
+	if secret := t.w.secrets.Find(what); secret != "" {
+		t.w.t.Errorf("%s: what is said has %s", when, secret)
+	}
 	what = strings.TrimSpace(what)
 	for by, re := range changing {
 		what = re.ReplaceAllString(what, by)

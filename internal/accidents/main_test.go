@@ -7,9 +7,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	"github.com/maesh/provider-ichor/internal/lab/tools"
 )
@@ -24,7 +21,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
 	if err := ensureTools(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -91,7 +91,7 @@ func (w *world) startProvider() {
 	pool := talos.NewPool(talos.Options{})
 	w.must(controller.SetupGated(mgr, controller.Options{
 		Options: xpcontroller.Options{
-			Logger: logging.NewNopLogger(), GlobalRateLimiter: ratelimiter.NewGlobal(100), PollInterval: poll,
+			Logger: logging.NewLogrLogger(w.log.logger()), GlobalRateLimiter: ratelimiter.NewGlobal(100), PollInterval: poll,
 			MaxConcurrentReconciles: 4, Features: features, Gate: new(gate.Gate[schema.GroupVersionKind]),
 		},
 		Clock: w.clock, Wait: pause, Pool: pool,

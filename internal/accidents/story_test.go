@@ -36,6 +36,8 @@ func TestAccidents(t *testing.T) {
 		{"ManagementPoliciesWithoutDelete", w.managementPoliciesWithoutDelete},
 		{"PausedMidRemoval", w.pausedMidRemoval},
 		{"RecreatedWhileReset", w.recreatedWhileReset},
+		{"UnreachableMachine", w.unreachableMachine},
+		{"DiskThatIsNotWiped", w.diskThatIsNotWiped},
 		{"PKISecretDeleted", w.pkiSecretDeleted},
 		{"ClusterDeletedMidRemoval", w.clusterDeletedMidRemoval},
 		{"NamespaceDeleted", w.namespaceDeleted},
@@ -46,6 +48,7 @@ func TestAccidents(t *testing.T) {
 		}
 	}
 	if w.told == len(all) { // Not if -run has picked some.
+		w.tellsNoSecret()
 		w.expectLeastPrivilege()
 	}
 }
@@ -127,6 +130,7 @@ func (w *world) comesUp(*transcript) {
 	w.apply(append(controlPlaneManifests(), clusterConfig, siteConfig, prodManifest(), workerManifest())...)
 	w.awaitReady(append([]string{worker}, controlPlanes...)...)
 	w.usesAnotherConfig()
+	w.learnSecrets(ns, cluster)
 	if got := strings.Join(observer{w: w}.sent(), "\n"); strings.Count(got, "Bootstrap") != 1 {
 		w.t.Errorf("Bootstrap was not sent exactly once:\n%s", got)
 	}

@@ -14,10 +14,12 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/maesh/provider-ichor/internal/controller"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
+	"github.com/maesh/provider-ichor/internal/lab/story"
 	"github.com/maesh/provider-ichor/internal/simulator"
 )
 
@@ -44,6 +46,9 @@ type world struct {
 	fleet *simulator.Fleet
 	clock *shiftedClock
 	hook  hook
+	log   *logbook
+	// secrets of all clusters, which nothing that people see may have.
+	secrets story.Secrets
 
 	told    int  // how many accidents
 	running bool // the provider
@@ -55,7 +60,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, dir: t.TempDir(), clock: &shiftedClock{}, stop: func() {}}
+	w := &world{t: t, ctx: ctx, dir: t.TempDir(), clock: &shiftedClock{}, log: &logbook{}, secrets: story.Secrets{}, stop: func() {}}
+	ctrl.SetLogger(w.log.logger())
 	w.write("audit-policy.yaml", auditPolicy)
 	var err error
 	w.api, err = controlplane.Start(ctx, controlplane.Options{
@@ -78,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.must(err)
 	t.Cleanup(func() { w.clean(w.fleet.Close()) })
-	for i := 1; i <= 4; i++ {
+	for i := 1; i <= 5; i++ {
 		_, err := w.fleet.AddMachine(simulator.MachineSpec{Name: fmt.Sprintf("m%d", i), UUID: uuid(i)})
 		w.must(err)
 	}
