@@ -16,6 +16,8 @@ import (
 const (
 	// sweepScale divides the waits of simulated machines in a crash sweep, as in the demo.
 	sweepScale = 40
+	// sweepLabs share the writes in a proof: two cores have more labs than that wait for each other.
+	sweepLabs = 3
 	// sweepSubnet is where its machines are: not where those of the demo are.
 	sweepSubnet = "127.10.9.0/24"
 )

@@ -59,7 +59,7 @@ func run(args []string) error {
 	labs := crashes.Flag("labs", "How many labs share the writes. Each has a core busy for a third of the time, and needs 2 GiB.").Default("1").Int()
 	every := crashes.Flag("every", "Kill after every n-th write only.").Default("1").Int()
 	offset := crashes.Flag("offset", "The first write to kill after.").Default("1").Int()
-	bound := crashes.Flag("limit", "About how long each job is swept; it leaves out as many writes as it has to. 0 has no end.").Default("0").Duration()
+	bound := crashes.Flag("limit", "About how long each variant is swept; it leaves out as many writes as it has to. 0 has no end.").Default("0").Duration()
 	proof := app.Command("prove", "Run what proves the product, and print one table. Run it from the root of the source tree.")
 	depth := proof.Flag("depth", "How far the model check goes: full takes minutes and 4 GiB.").Default("full").Enum("short", "full")
 	sweeping := proof.Flag("sweep", "About how long the crash sweep on real parts may take.").Default("6m").Duration()
@@ -78,7 +78,7 @@ func run(args []string) error {
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():
 		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout, Sweep: func(ctx context.Context) (crashsweep.Report, error) {
-			return runCrashSweep(ctx, crashsweep.Options{Jobs: []string{"removal"}, Variants: []string{crashsweep.Plain}, Limit: *sweeping})
+			return runCrashSweep(ctx, crashsweep.Options{Jobs: crashsweep.Jobs(), Variants: []string{crashsweep.Plain}, Labs: sweepLabs, Limit: *sweeping})
 		}})
 	case crashes.FullCommand():
 		return sweepAlone(ctx, crashsweep.Options{Jobs: *jobs, Variants: *variants, Labs: *labs, Every: *every, Offset: *offset, Limit: *bound})

@@ -27,7 +27,8 @@ type Options struct {
 	Jobs, Variants []string
 	// Every n-th write is one to be killed after, from Offset on; 0 is each, from the first.
 	Every, Offset int
-	// Limit is about how long each job may be swept, at least one point; 0 has no end. It makes Every as large as it has to be.
+	// Limit is about how long each variant may be swept, at least one point of each job; 0 has no end. It makes Every as large as it
+	// has to be.
 	Limit time.Duration
 	// Labs is how many labs share the writes; 0 is one. Most of a sweep is waiting.
 	Labs int
@@ -37,6 +38,9 @@ type Options struct {
 	Subnet netip.Prefix
 	// Out gets a line for each point.
 	Out io.Writer
+
+	// lab is the number of the lab, from 0 on.
+	lab int
 }
 
 // A Report is what a sweep came to.
@@ -136,6 +140,7 @@ func (o Options) shares() []Options {
 	subnet, mu := o.Subnet, &sync.Mutex{}
 	for i := range out {
 		out[i] = o
+		out[i].lab = i
 		out[i].Every, out[i].Offset, out[i].Subnet = every*n, offset+every*i, subnet
 		if n > 1 {
 			out[i].Lab.Logs = filepath.Join(o.Lab.Logs, fmt.Sprintf("lab-%d", i+1))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -200,22 +201,33 @@ func TestOrderly(t *testing.T) {
 	}
 }
 
-func TestFits(t *testing.T) {
+// TestSpread holds that what there is time for is spread over all writes and all labs.
+func TestSpread(t *testing.T) {
 	cases := map[string]struct {
-		limit, one time.Duration
-		writes     int
-		want       int
+		limit, spent, round time.Duration
+		writes              int
+		want                []int // all labs, after their first points
 	}{
-		"NoLimit": {one: time.Minute, writes: 50, want: 1},
-		"All":     {limit: time.Hour, one: time.Second, writes: 50, want: 1},
-		"Some":    {limit: 6 * time.Minute, one: 30 * time.Second, writes: 49, want: 5},
-		"One":     {limit: time.Minute, one: 2 * time.Minute, writes: 49, want: 49},
+		"NoLimit": {spent: time.Minute, round: time.Minute, writes: 8, want: []int{3, 4, 5, 6, 7, 8}},
+		"All":     {limit: time.Hour, spent: time.Minute, round: time.Second, writes: 8, want: []int{3, 4, 5, 6, 7, 8}},
+		"Some":    {limit: 6 * time.Minute, spent: time.Minute, round: time.Minute, writes: 51, want: []int{6, 12, 16, 22, 26, 32, 36, 42, 46}},
+		"Late":    {limit: time.Minute, spent: 2 * time.Minute, round: time.Minute, writes: 51},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &sweep{o: Options{Limit: tc.limit}}
-			if got := s.fits(tc.writes, tc.one); got != tc.want {
-				t.Errorf("every %d., want every %d.", got, tc.want)
+			var got []int
+			o := Options{Labs: 2, Limit: tc.limit, Subnet: netip.MustParsePrefix("127.10.9.0/24")}
+			for _, share := range o.shares() {
+				s := &sweep{o: share}
+				c := &course{JobReport: JobReport{Writes: tc.writes}, next: share.Offset + share.Every, every: share.Every}
+				s.spread([]*course{c}, tc.spent, tc.round)
+				for ; !c.over && c.next <= c.Writes; c.next += c.every {
+					got = append(got, c.next)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
 			}
 		})
 	}

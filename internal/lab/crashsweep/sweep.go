@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,6 +170,7 @@ func (s *sweep) sweepVariant(ctx context.Context, name string) error {
 }
 
 func (s *sweep) sweepCourses(ctx context.Context, v variant, courses []*course) error {
+	first := time.Now()
 	for _, c := range courses {
 		p, err := s.point(ctx, v, c.job, 0)
 		if err != nil {
@@ -180,16 +182,18 @@ func (s *sweep) sweepCourses(ctx context.Context, v variant, courses []*course) 
 			return nil
 		}
 	}
-	for more := true; more; {
-		more = false
+	for round := 1; slices.ContainsFunc(courses, func(c *course) bool { return !c.over }); round++ {
+		begun := time.Now()
 		for _, c := range courses {
 			if c.over {
 				continue
 			}
-			more = true
 			if err := s.advance(ctx, v, c); err != nil || len(c.Violations) > 0 {
 				return err
 			}
+		}
+		if round == 1 {
+			s.spread(courses, time.Since(first), time.Since(begun))
 		}
 	}
 	for _, c := range courses {
@@ -201,7 +205,7 @@ func (s *sweep) sweepCourses(ctx context.Context, v variant, courses []*course) 
 // advance kills after the next write of a job that is due. No two runs write the same, so none is left only once a job has ended
 // with fewer writes, or there is no time to find out.
 func (s *sweep) advance(ctx context.Context, v variant, c *course) error {
-	begun, k := time.Now(), c.next
+	k := c.next
 	p, err := s.point(ctx, v, c.job, k)
 	if err != nil {
 		return err
@@ -213,21 +217,29 @@ func (s *sweep) advance(ctx context.Context, v variant, c *course) error {
 	}
 	c.Points, c.Writes = c.Points+1, max(c.Writes, k)
 	s.sayf("%s, %s %3d/%d  %-60s at its end after %5.1f s%s", c.Name, c.Variant, k, c.Writes, p.writes[k-1], p.took.Seconds(), told(p.violations))
-	if c.Points == 1 {
-		c.every = max(c.every, s.fits(c.Writes-k, time.Since(begun)))
-	}
 	c.next += c.every
 	c.over = s.o.Limit > 0 && c.next > c.Writes
 	return nil
 }
 
-// fits is the distance at which so many writes are swept within the limit if one takes that long.
-func (s *sweep) fits(writes int, one time.Duration) int {
+// spread leaves out as many writes as it has to, evenly and others than the other labs do, so that all of it takes no longer than
+// the limit. It was begun so long ago, and a round takes that long.
+func (s *sweep) spread(courses []*course, spent, round time.Duration) {
 	if s.o.Limit <= 0 {
-		return 1
+		return
 	}
-	n := max(int(s.o.Limit/one)-1, 1)
-	return (writes + n - 1) / n
+	rounds := int((s.o.Limit - spent) / round)
+	for _, c := range courses {
+		left := c.Writes - s.o.Offset
+		switch {
+		case rounds < 1:
+			c.over = true
+		case left > rounds*s.o.Every:
+			c.every = (left + rounds - 1) / rounds
+			c.next = s.o.Offset + max(c.every*(s.o.lab+1)/max(s.o.Labs, 1), 1)
+			c.over = c.next > c.Writes
+		}
+	}
 }
 
 func told(violations []string) string {
