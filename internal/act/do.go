@@ -96,8 +96,7 @@ func (a *Actor) Remove(ctx context.Context, j Job, d removal.Act) error {
 	case removal.Reset:
 		live, _ := j.Target.Live.Get()
 		return a.Reset(ctx, j.Lock, d.Permit, step, t, j.machine(), talos.ResetOptions{
-			Graceful: d.Graceful,
-			Wipe:     WipeLabels(j.Target.Role, live.TalosVersion, j.Object.Spec.ForProvider.Reset.Wipe),
+			Wipe: WipeLabels(j.Target.Role, live.TalosVersion, j.Object.Spec.ForProvider.Reset.Wipe),
 		})
 	case removal.Release:
 		return a.Complete(ctx, j.Lock, j.Object)

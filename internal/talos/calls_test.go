@@ -230,11 +230,10 @@ func TestWrites(t *testing.T) {
 func TestInvalidWritesAreNotSent(t *testing.T) {
 	m, c := running(t)
 	for name, err := range map[string]error{
-		"NoVolumes":     c.Reset(t.Context(), ResetOptions{}),
-		"NoConfig":      second(c.ApplyConfig(t.Context(), nil, Auto)),
-		"NoMode":        second(c.ApplyConfig(t.Context(), []byte("x"), 0)),
-		"NoSuchMode":    second(c.ApplyConfig(t.Context(), []byte("x"), 9)),
-		"GracefulWhole": c.Reset(t.Context(), ResetOptions{Graceful: true}),
+		"NoVolumes":  c.Reset(t.Context(), ResetOptions{}),
+		"NoConfig":   second(c.ApplyConfig(t.Context(), nil, Auto)),
+		"NoMode":     second(c.ApplyConfig(t.Context(), []byte("x"), 0)),
+		"NoSuchMode": second(c.ApplyConfig(t.Context(), []byte("x"), 9)),
 	} {
 		if ClassOf(err) != Rejected {
 			t.Errorf("%s: class: got %v, want %v", name, ClassOf(err), Rejected)

@@ -96,21 +96,20 @@ func (c *Client) ForfeitLeadership(ctx context.Context) error {
 
 // ResetOptions say what a reset wipes.
 type ResetOptions struct {
-	// Graceful makes Talos cordon, drain and leave etcd by itself first.
-	Graceful bool
 	// Wipe lists the volumes to wipe by label, such as STATE and EPHEMERAL. It must not be empty: to Talos, an empty list
 	// means the whole system disk, after which the machine does not boot.
 	Wipe []string
 }
 
-// Reset wipes volumes of the machine and reboots it. Talos answers before it has begun, also if it then refuses because
-// something else is running: only the machine in maintenance mode proves that a reset was done.
+// Reset wipes volumes of the machine and reboots it. It is never graceful: Talos would drain the machine past its budgets
+// and leave etcd on its own, a second leave that no guard let through. Talos answers before it has begun, also if it then
+// refuses because something else is running: only the machine in maintenance mode proves that a reset was done.
 func (c *Client) Reset(ctx context.Context, o ResetOptions) error {
 	const op = "reset the machine"
 	if len(o.Wipe) == 0 {
 		return c.fail(op, Rejected, errors.New("no volumes to wipe are named, which would wipe the whole disk"))
 	}
-	req := &machineapi.ResetRequest{Graceful: o.Graceful, Reboot: true, Mode: machineapi.ResetRequest_SYSTEM_DISK}
+	req := &machineapi.ResetRequest{Reboot: true, Mode: machineapi.ResetRequest_SYSTEM_DISK}
 	for _, label := range o.Wipe {
 		req.SystemPartitionsToWipe = append(req.SystemPartitionsToWipe, &machineapi.ResetPartitionSpec{Label: label, Wipe: true})
 	}

@@ -91,9 +91,6 @@ type Act struct {
 	Member facts.MemberID
 	// Again is true of a Reset that comes after one that ended in a reboot and wiped nothing, which Message says.
 	Again bool
-	// Graceful has Talos drain the machine and leave etcd on its own in a Reset. It is false in every Reset decided
-	// here: the drain was ours, which honours budgets, and a second leave, which nobody gated, must not hide in a reset.
-	Graceful bool
 	// Irreversible is true once there is only forward, this step included.
 	Irreversible bool
 }

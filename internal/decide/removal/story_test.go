@@ -52,9 +52,6 @@ func tell(t *testing.T, f facts.Cluster, target facts.MachineID, d Decision) str
 		if err := d.Permit.Check(target, d.Step.String(), f.TakenAt); err != nil {
 			t.Errorf("the permit of %s is not good: %v", d.Step, err)
 		}
-		if d.Graceful {
-			t.Errorf("%s is graceful: a second leave, which nobody gated, may hide in it", d.Step)
-		}
 	case Wait:
 		fmt.Fprintf(&b, "wait %s", d.Reason)
 		irreversible = d.Irreversible
