@@ -65,6 +65,9 @@ func evictions(k *fake.Clientset, refuse map[string]error) func() []string {
 			return false, nil, nil
 		}
 		e := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		if o := e.DeleteOptions; o != nil && o.GracePeriodSeconds != nil {
+			return true, nil, fmt.Errorf("pod %s is given %d s and not its own time to end", e.GetName(), *o.GracePeriodSeconds)
+		}
 		return true, nil, refuse[e.GetName()]
 	})
 	return func() []string {

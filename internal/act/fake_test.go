@@ -51,7 +51,9 @@ type fakeMachine struct {
 	uuid string
 	// boot is the boot that it is in; empty is the target's.
 	boot string
-	err  error
+	// silent is the error that the machine does not prove itself with.
+	silent error
+	err    error
 }
 
 func (m *fakeMachine) BootID(context.Context) (string, error) {
@@ -60,7 +62,7 @@ func (m *fakeMachine) BootID(context.Context) (string, error) {
 
 func (m *fakeMachine) System(context.Context) (talos.System, error) {
 	m.addf("prove")
-	return talos.System{UUID: m.uuid}, nil
+	return talos.System{UUID: m.uuid}, m.silent
 }
 
 func (m *fakeMachine) ApplyConfig(_ context.Context, c []byte, mode talos.Mode) (talos.ApplyResult, error) {

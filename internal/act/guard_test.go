@@ -78,6 +78,7 @@ func TestStepsAreGuarded(t *testing.T) {
 			permit  permit.Permit
 			lock    fakeLock
 			uuid    string
+			silent  error
 			refused bool
 		}{
 			"Allowed":        {reason: "With everything in order the step is carried out.", permit: grant("step"), uuid: uuid},
@@ -88,6 +89,7 @@ func TestStepsAreGuarded(t *testing.T) {
 			"OldSurvey":      {reason: "A permit from a stale survey permits nothing.", permit: permit.Grant(target.ID, "step", now.Add(-permit.MaxAge-time.Second)), uuid: uuid, refused: true},
 			"LostLock":       {reason: "No call is made after the lock was lost.", permit: grant("step"), lock: fakeLock{lost: errBoom}, uuid: uuid, refused: true},
 			"ForeignMachine": {reason: "Another machine at the address is left alone.", permit: grant("step"), uuid: "00000000-0000-4000-8000-000000000002", refused: s.needsProof},
+			"Silent":         {reason: "A machine that does not say which one it is may be another one.", permit: grant("step"), uuid: uuid, silent: errBoom, refused: s.needsProof},
 			"CannotMark": {
 				reason: "What cannot be taken back is not begun unless that was written down.",
 				permit: grant("step"), lock: fakeLock{cannotMark: errBoom}, uuid: uuid, refused: s.irreversible,
@@ -97,7 +99,7 @@ func TestStepsAreGuarded(t *testing.T) {
 			t.Run(name+caseName, func(t *testing.T) {
 				l := &ledger{}
 				tc.lock.ledger = l
-				err := s.do(newTestActor(t), &tc.lock, tc.permit, &fakeMachine{ledger: l, uuid: tc.uuid})
+				err := s.do(newTestActor(t), &tc.lock, tc.permit, &fakeMachine{ledger: l, uuid: tc.uuid, silent: tc.silent})
 				if (err != nil) != tc.refused {
 					t.Errorf("\n%s\nerror: %v, want refused: %t", tc.reason, err, tc.refused)
 				}
@@ -146,6 +148,8 @@ func TestLockIsReadLast(t *testing.T) {
 			want = []string{"prove", "mark irreversible", "check lock"}
 		case s.irreversible:
 			want = []string{"mark irreversible", "check lock"}
+		case name == "Reboot":
+			want = []string{"prove", "check lock"}
 		default:
 			continue
 		}

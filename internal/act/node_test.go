@@ -2,14 +2,18 @@ package act
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 )
@@ -122,5 +126,105 @@ func TestDeleteNode(t *testing.T) {
 	}
 	if err := a.DeleteNode(ctx, lock, grant("step"), "step", target, k); err != nil {
 		t.Errorf("a Node that is gone is an error: %v", err)
+	}
+}
+
+// TestCordonIsOfTheNodeThatWasRead: a Node that somebody cordoned since must not be signed as ours, nor one that somebody
+// cordoned anew be uncordoned.
+func TestCordonIsOfTheNodeThatWasRead(t *testing.T) {
+	ours := node("node-1", uuid, true, "uid-1")
+	free := node("node-1", uuid, false, "")
+	for name, tc := range map[string]struct {
+		node *corev1.Node
+		do   func(*Actor, *fake.Clientset) error
+	}{
+		"Cordon": {free, func(a *Actor, k *fake.Clientset) error {
+			return a.Cordon(context.Background(), &fakeLock{ledger: &ledger{}}, grant("step"), "step", target, k)
+		}},
+		"Uncordon": {ours, func(_ *Actor, k *fake.Clientset) error { return Uncordon(context.Background(), k, target.ID) }},
+	} {
+		tc.node.ResourceVersion = "7"
+		k := fake.NewClientset(tc.node)
+		var patch []byte
+		k.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			patch = a.(clienttesting.PatchAction).GetPatch()
+			return true, nil, kerrors.NewConflict(corev1.Resource("nodes"), "node-1", errBoom)
+		})
+		if err := tc.do(newTestActor(t), k); !kerrors.IsConflict(err) {
+			t.Errorf("%s: the Node was changed meanwhile, and the error is %v", name, err)
+		}
+		sent := corev1.Node{}
+		if err := json.Unmarshal(patch, &sent); err != nil || sent.ResourceVersion != "7" {
+			t.Errorf("%s: the patch is of any version of the Node: %s, %v", name, patch, err)
+		}
+	}
+}
+
+// TestGoneNodes: a Node that went meanwhile needs no uncordon, and was never cordoned.
+func TestGoneNodes(t *testing.T) {
+	goes := func(k *fake.Clientset) {
+		k.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, kerrors.NewNotFound(corev1.Resource("nodes"), "node-1")
+		})
+	}
+	k := fake.NewClientset(node("node-1", uuid, true, "uid-1"))
+	goes(k)
+	if err := Uncordon(context.Background(), k, target.ID); err != nil {
+		t.Errorf("uncordon: %v", err)
+	}
+	k = fake.NewClientset(node("node-1", uuid, false, ""))
+	goes(k)
+	err := newTestActor(t).Cordon(context.Background(), &fakeLock{ledger: &ledger{}}, grant("step"), "step", target, k)
+	if !kerrors.IsNotFound(err) {
+		t.Errorf("cordon: %v", err)
+	}
+}
+
+// TestNodeErrorsAreTold: nothing is taken for done that the Kubernetes API did not answer.
+func TestNodeErrorsAreTold(t *testing.T) {
+	ctx, lock := context.Background(), &fakeLock{ledger: &ledger{}}
+	for verb, do := range map[string]func(*Actor, *fake.Clientset) error{
+		"list nodes":  func(_ *Actor, k *fake.Clientset) error { return Uncordon(ctx, k, target.ID) },
+		"patch nodes": func(_ *Actor, k *fake.Clientset) error { return Uncordon(ctx, k, target.ID) },
+		"get nodes": func(a *Actor, k *fake.Clientset) error {
+			return a.DeleteNode(ctx, lock, grant("step"), "step", target, k)
+		},
+		"delete nodes": func(a *Actor, k *fake.Clientset) error {
+			return a.DeleteNode(ctx, lock, grant("step"), "step", target, k)
+		},
+		"list pods": func(a *Actor, k *fake.Clientset) error {
+			return a.Drain(ctx, lock, grant("step"), "step", target, k, DrainOptions{})
+		},
+	} {
+		k := fake.NewClientset(node("node-1", uuid, true, "uid-1"), pod("a"))
+		what, resource, _ := strings.Cut(verb, " ")
+		k.PrependReactor(what, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errBoom })
+		if err := do(newTestActor(t), k); !errors.Is(err, errBoom) {
+			t.Errorf("%s failed, and the error is %v", verb, err)
+		}
+	}
+}
+
+// TestDeleteNodeDeletesTheVeryNode: one of the same name that registered since is another machine's, perhaps the
+// replacement's.
+func TestDeleteNodeDeletesTheVeryNode(t *testing.T) {
+	k := fake.NewClientset(node("node-1", uuid, false, ""))
+	var of metav1.DeleteOptions
+	k.PrependReactor("delete", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		of = a.(clienttesting.DeleteActionImpl).DeleteOptions
+		return true, nil, kerrors.NewNotFound(corev1.Resource("nodes"), "node-1")
+	})
+	if err := newTestActor(t).DeleteNode(context.Background(), &fakeLock{ledger: &ledger{}}, grant("step"), "step", target, k); err != nil {
+		t.Errorf("a Node that went between the look and the call is an error: %v", err)
+	}
+	if of.Preconditions == nil || of.Preconditions.UID == nil || *of.Preconditions.UID != "node-uid" {
+		t.Errorf("any Node of that name is deleted: %+v", of)
+	}
+}
+
+// TestNodeThatTellsNothing is known by its name, which the survey found.
+func TestNodeThatTellsNothing(t *testing.T) {
+	if err := proveNode(target, node("node-1", "", false, "")); err != nil {
+		t.Error(err)
 	}
 }

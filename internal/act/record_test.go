@@ -46,10 +46,10 @@ func TestRecord(t *testing.T) {
 	mg := stored(t, c)
 	mg.SetConditions(xpv2.Available()) // set in this pass and not persisted yet
 
-	if err := a.Record(context.Background(), lock, mg, facts.Record{UUID: uuid, BootID: "boot", Member: 0xa1}); err != nil {
+	if err := a.Record(context.Background(), lock, mg, facts.Record{UUID: uuid, BootID: "boot", Member: 0xa1, Reset: true}); err != nil {
 		t.Fatal(err)
 	}
-	want := &v1alpha1.RemovalRecord{UUID: uuid, BootID: "boot", MemberID: "a1"}
+	want := &v1alpha1.RemovalRecord{UUID: uuid, BootID: "boot", MemberID: "a1", Reset: true}
 	got, err := stored(t, c).RemovalRecord()
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("record: %v, -want, +got:\n%s", err, diff)
@@ -82,6 +82,20 @@ func TestRecordIsNotWrittenOverAnother(t *testing.T) {
 	err := a.Record(context.Background(), &fakeLock{ledger: &ledger{}}, stale, facts.Record{UUID: uuid})
 	if !kerrors.IsConflict(err) {
 		t.Errorf("a record was written over a version that was not read: %v", err)
+	}
+}
+
+// TestUnreadableRecordIsNotWrittenOver: what it said is all that is known of the machine's member.
+func TestUnreadableRecordIsNotWrittenOver(t *testing.T) {
+	a, c := newRecorded(t)
+	mg := stored(t, c)
+	mg.Annotations[v1alpha1.AnnotationRemovalRecord] = "{"
+	if err := c.Update(context.Background(), mg); err != nil {
+		t.Fatal(err)
+	}
+	err := a.Complete(context.Background(), &fakeLock{ledger: &ledger{}}, mg)
+	if got := stored(t, c).Annotations[v1alpha1.AnnotationRemovalRecord]; err == nil || got != "{" {
+		t.Errorf("a record that cannot be read was completed as %q: %v", got, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -122,6 +123,30 @@ func TestBackgroundIsBounded(t *testing.T) {
 	}
 	if b.Go("one more", func(context.Context) error { return nil }) {
 		t.Error("there is no bound")
+	}
+}
+
+func TestBackgroundForgetsAFailureThatWasMadeUpFor(t *testing.T) {
+	b := NewBackground()
+	t.Cleanup(b.Stop)
+	for _, want := range []error{errBoom, nil} {
+		if !b.Go("a", func(context.Context) error { return want }) {
+			t.Fatal("a call was not begun")
+		}
+		b.calls.Wait()
+		if got := b.Failed("a"); !errors.Is(got, want) {
+			t.Errorf("after a call that ended with %v: %v", want, got)
+		}
+	}
+}
+
+// TestLeaveBeyondTheBoundIsAnError: a leave that was not begun must not pass for one that was.
+func TestLeaveBeyondTheBoundIsAnError(t *testing.T) {
+	a, l := newTestActor(t), &ledger{}
+	a.background.Stop()
+	err := a.LeaveEtcd(context.Background(), &fakeLock{ledger: l}, grant("step"), "step", target, &fakeMachine{ledger: l, uuid: uuid})
+	if err == nil || slices.Contains(l.calls, "leave") {
+		t.Errorf("a leave that was not begun: %v, %q", err, l.calls)
 	}
 }
 
