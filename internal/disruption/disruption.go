@@ -81,7 +81,7 @@ func (g *Gate) HeldBy(ctx context.Context, cluster types.NamespacedName, h clust
 	if err != nil {
 		return false, false, fmt.Errorf("cannot read the lock of cluster %q: %w", cluster.Name, err)
 	}
-	if info == nil || info.Holder.Kind != h.Kind || info.Holder.UID != h.UID {
+	if info == nil || !info.Holder.Is(h) {
 		return false, false, nil
 	}
 	return true, info.Irreversible, nil

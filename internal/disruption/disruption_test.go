@@ -15,6 +15,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/clusterlock"
@@ -166,5 +167,51 @@ func TestReleaseWhileEven(t *testing.T) {
 	}
 	if info, err := g.Peek(ctx, cluster); info != nil || err != nil {
 		t.Errorf("the lock is still held: %v, %v", info, err)
+	}
+}
+
+// TestUnreadableLockIsNotFree: what cannot be read must not pass for a lock that nobody holds, or a cordon would be undone
+// past the point of no return.
+func TestUnreadableLockIsNotFree(t *testing.T) {
+	ctx := context.Background()
+	g, _ := newGate(t)
+	g.locks = unreadable{}
+	if held, _, err := g.HeldBy(ctx, cluster, mine); held || !errors.Is(err, errDown) {
+		t.Errorf("HeldBy: %t, %v", held, err)
+	}
+	for name, release := range map[string]func(context.Context, types.NamespacedName, clusterlock.Holder) error{
+		"Release": g.Release, "ReleaseIfReversible": g.ReleaseIfReversible,
+	} {
+		if err := release(ctx, cluster, mine); !errors.Is(err, errDown) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+var errDown = errors.New("the API server is down")
+
+// unreadable are locks in an API server that is down.
+type unreadable struct{ Locks }
+
+func (unreadable) Peek(context.Context, types.NamespacedName) (*clusterlock.Info, error) {
+	return nil, errDown
+}
+
+// TestReleaseThatFailsIsTold: a lock that is still there would keep all others out, and nobody would know why.
+func TestReleaseThatFailsIsTold(t *testing.T) {
+	ctx := context.Background()
+	s := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return errDown },
+	}).Build()
+	g := NewGate(clusterlock.New(c, c, testclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))), c)
+	if _, err := g.AcquireDisruptiveLock(ctx, cluster, mine, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Release(ctx, cluster, mine); !errors.Is(err, errDown) {
+		t.Errorf("Release: %v", err)
 	}
 }
