@@ -10,9 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestNames(t *testing.T) {
@@ -234,10 +236,62 @@ func TestSameWorkGoesOnAtOnce(t *testing.T) {
 	}
 }
 
+// TestLocksAreReadUncached: a lock that is read from a cache excludes nobody.
+func TestLocksAreReadUncached(t *testing.T) {
+	a, clk := newAPI(), fakeClock()
+	acquire(t, a.process(clk), alice)
+	l := New(behind{a}, a, clk)
+	var held *HeldError
+	if _, err := l.Acquire(context.Background(), key, bob); !errors.As(err, &held) {
+		t.Errorf("Acquire: %v", err)
+	}
+	if info, err := l.Peek(context.Background(), key); info == nil || err != nil {
+		t.Errorf("Peek: %v, %v", info, err)
+	}
+}
+
+// behind is a client whose cache has seen no Lease yet.
+type behind struct{ client.Client }
+
+func (behind) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return kerrors.NewNotFound(coordinationv1.Resource("leases"), key.Name)
+}
+
+// TestRestoredLeaseBeginsTheWaitAnew: an API server that was restored from a backup gives out versions a second time, so
+// that only its UID tells a Lease from the one of that version before it.
+func TestRestoredLeaseBeginsTheWaitAnew(t *testing.T) {
+	a, clk := newAPI(), fakeClock()
+	acquire(t, a.process(clk), alice)
+	l := a.process(clk)
+	look := func() error { _, err := l.Acquire(context.Background(), key, bob); return err }
+	if look() == nil {
+		t.Fatal("it was taken at first sight")
+	}
+	first := a.lease(t)
+	clk.Step(leaseDuration)
+	a.remove(t)
+	acquire(t, a.process(clk), alice)
+	if again := a.lease(t); again.GetResourceVersion() != first.GetResourceVersion() || again.GetUID() == first.GetUID() {
+		t.Fatalf("the Lease has version %s and UID %s", again.GetResourceVersion(), again.GetUID())
+	}
+	if look() == nil {
+		t.Error("a Lease that is alive was taken for one that had expired")
+	}
+	clk.Step(leaseDuration)
+	if err := look(); err != nil {
+		t.Errorf("it has expired and is not taken: %v", err)
+	}
+}
+
 func TestAnotherProcessGoesOnAtOnce(t *testing.T) {
 	a, clk := newAPI(), fakeClock()
 	before := acquire(t, a.process(clk), alice)
+	since := a.lease(t).Spec.AcquireTime
+	clk.Step(time.Minute)
 	after := acquire(t, a.process(clk), alice)
+	if now := a.lease(t).Spec.AcquireTime; !now.Equal(since) {
+		t.Errorf("the same work is held since %s, and says since %s", since, now)
+	}
 	if err := after.Check(context.Background()); err != nil {
 		t.Fatal(err)
 	}
