@@ -75,6 +75,9 @@ func TestMachineRules(t *testing.T) {
 		"AddressURL":       {change: address("https://192.0.2.201"), refusal: []string{field, `"https://192.0.2.201"`, accepted}},
 		"AddressPort":      {change: address("192.0.2.201:talos"), refusal: []string{field, `"192.0.2.201:talos"`, accepted}},
 		"AddressPortRange": {change: address("192.0.2.201:70000"), refusal: []string{field, `"192.0.2.201:70000"`, `"70000"`, accepted}},
+		"AddressPortZero":  {change: address("192.0.2.201:0"), refusal: []string{field, `"0"`, accepted}},
+		"AddressPortLast":  {change: address("192.0.2.202:65535")},
+		"AddressPortAfter": {change: address("192.0.2.201:65536"), refusal: []string{field, `"65536"`, accepted}},
 		"AddressColons":    {change: address("1:2:3"), refusal: []string{field, `"1:2:3"`, accepted}},
 		"AddressNoHost":    {change: address(":50000"), refusal: []string{field, `":50000"`, accepted}},
 	}
@@ -126,6 +129,16 @@ func TestDuplicates(t *testing.T) {
 			expectRules(t, api.Update(t.Context(), m), says)
 		})
 	}
+	t.Run("OfADeletingMachine", func(t *testing.T) {
+		m := newMachine(ns, "leaving", leftAlone, kept)
+		create(t, m)
+		expectAdmitted(t, api.Delete(t.Context(), m))
+		expectGone(t, m)
+		m.Spec.ForProvider.Address = address
+		expectAdmitted(t, api.Update(t.Context(), m)) // It is on its way out: to refuse could only hold it up.
+		m.SetFinalizers(nil)
+		expectAdmitted(t, api.Update(t.Context(), m))
+	})
 	t.Run("AnythingElseOfItself", func(t *testing.T) {
 		first.Spec.ForProvider.Hostname = "other"
 		expectAdmitted(t, api.Update(t.Context(), first))

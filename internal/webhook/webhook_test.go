@@ -40,6 +40,9 @@ func recorded(record string) func(*v1alpha1.TalosMachine) {
 	}
 }
 
+// forbidden takes the permission off again: what the garbage collector takes after a teardown never had one.
+func forbidden(m *v1alpha1.TalosMachine) { delete(m.Annotations, v1alpha1.AnnotationAllowDelete) }
+
 // expectGone checks that an admitted delete had its effect: a finalizer keeps the object, but not from being deleted.
 func expectGone(t *testing.T, o client.Object) {
 	t.Helper()
@@ -95,7 +98,7 @@ func TestDeleteOfMachine(t *testing.T) {
 		}},
 		"Unresolved":           {declared: 3, others: 2, target: changes{unresolved, allowed}},
 		"UnresolvedNotAllowed": {declared: 3, others: 2, target: changes{unresolved}, refusal: []string{"NotAllowed: "}},
-		"RemovedAlready":       {declared: 3, others: 2, target: changes{recorded(`{"uuid":"u","completed":true}`)}},
+		"RemovedAlready":       {declared: 3, others: 2, target: changes{recorded(`{"uuid":"u","completed":true}`), forbidden}},
 		"RemovalBegun":         {declared: 3, others: 2, target: changes{recorded(`{"uuid":"u"}`)}, refusal: []string{"BelowDeclaredCount: "}},
 		"UnreadableRecord":     {declared: 3, others: 3, target: changes{recorded("{")}, refusal: []string{v1alpha1.AnnotationRemovalRecord, `"target"`}},
 	}
@@ -164,6 +167,18 @@ func TestDeleteOfDeletingMachine(t *testing.T) {
 	expectAdmitted(t, api.Delete(t.Context(), m)) // It changes nothing, whatever the guards would say by now.
 }
 
+func TestDeleteOfDeletingCluster(t *testing.T) {
+	ns := newNamespace(t)
+	c := newCluster(ns, "prod", 1, func(c *v1alpha1.TalosCluster) { allow(c); c.SetFinalizers([]string{finalizer}) })
+	create(t, c)
+	expectAdmitted(t, api.Delete(t.Context(), c))
+	expectGone(t, c)
+
+	c.SetAnnotations(nil)
+	expectAdmitted(t, api.Update(t.Context(), c))
+	expectAdmitted(t, api.Delete(t.Context(), c)) // It changes nothing, and the garbage collector asks again and again.
+}
+
 func TestDeleteOfCluster(t *testing.T) {
 	cases := map[string]struct {
 		change  func(*v1alpha1.TalosCluster)
@@ -173,6 +188,9 @@ func TestDeleteOfCluster(t *testing.T) {
 			`NotAllowed: Nobody allowed the deletion of TalosCluster "prod"`, `ichor.maesh.dev/allow-delete: "true"`, "spec.managementPolicies",
 		}},
 		"Allowed": {change: func(c *v1alpha1.TalosCluster) { allow(c) }},
+		"AllowedOtherThanTrue": {change: func(c *v1alpha1.TalosCluster) {
+			c.SetAnnotations(map[string]string{v1alpha1.AnnotationAllowDelete: "yes"})
+		}, refusal: []string{"NotAllowed: "}},
 		"LeftAlone": {change: func(c *v1alpha1.TalosCluster) {
 			c.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
 		}},
