@@ -191,6 +191,11 @@ func machineObject(name string, change ...func(*v1alpha1.TalosMachine)) *v1alpha
 func worker(m *v1alpha1.TalosMachine)     { m.Spec.ForProvider.Role = v1alpha1.RoleWorker }
 func unapproved(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Approved = false }
 
+// recorded is a machine whose removal has begun.
+func recorded(m *v1alpha1.TalosMachine) {
+	_ = m.SetRemovalRecord(v1alpha1.RemovalRecord{UUID: "uuid-" + m.GetName(), MemberID: "a1"})
+}
+
 func removed(m *v1alpha1.TalosMachine) {
 	_ = m.SetRemovalRecord(v1alpha1.RemovalRecord{UUID: "uuid-" + m.GetName(), Completed: true})
 }

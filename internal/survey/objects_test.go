@@ -39,9 +39,10 @@ func TestCountApprovedControlPlanes(t *testing.T) {
 		machineObject("cp-5", inCluster("other")),
 		machineObject("cp-6", inNamespace("elsewhere")),
 		machineObject("cp-7", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.ClusterRef = nil }),
+		machineObject("cp-8", deleting, recorded),
 	}
 	s, _ := surveyor(t, closed{}, objects...)
-	const want = 2 // cp-1, and cp-2 until it is gone.
+	const want = 3 // cp-1, and cp-2 and cp-8 until they are gone.
 	got, err := CountApprovedControlPlanes(t.Context(), s.reader, home.Namespace, home.Name)
 	if err != nil || got != want {
 		t.Errorf("got %d (%v), want %d", got, err, want)
@@ -91,6 +92,86 @@ func TestFactsOfObjects(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, sameFacts); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestTeardownIsAllowed: quorum guards stand aside in a teardown, so it takes more than a deletion to be one.
+func TestTeardownIsAllowed(t *testing.T) {
+	delete := func(c *v1alpha1.TalosCluster) {
+		now := metav1.NewTime(time.Unix(1, 0))
+		c.SetDeletionTimestamp(&now)
+		c.SetFinalizers([]string{v1alpha1.FinalizerCluster})
+	}
+	allow := func(value string) func(*v1alpha1.TalosCluster) {
+		return func(c *v1alpha1.TalosCluster) {
+			c.SetAnnotations(map[string]string{v1alpha1.AnnotationAllowDelete: value})
+		}
+	}
+	policy := func(a xpv2.ManagementAction) func(*v1alpha1.TalosCluster) {
+		return func(c *v1alpha1.TalosCluster) { c.SetManagementPolicies(xpv2.ManagementPolicies{a}) }
+	}
+	all := policy(xpv2.ManagementActionAll)
+	type changes = []func(*v1alpha1.TalosCluster)
+	cases := map[string]struct {
+		changes changes
+		want    bool
+	}{
+		"Teardown":       {changes{delete, allow("true"), all}, true},
+		"NotDeleted":     {changes{allow("true"), all}, false},
+		"NobodyAllowed":  {changes{delete, all}, false},
+		"SomethingElse":  {changes{delete, allow("yes"), all}, false},
+		"LeftAsItIs":     {changes{delete, allow("true"), policy(xpv2.ManagementActionObserve)}, false},
+		"DeleteByItself": {changes{delete, allow("true"), policy(xpv2.ManagementActionDelete)}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := cluster()
+			for _, change := range tc.changes {
+				change(c)
+			}
+			s, _ := surveyor(t, closed{}, c)
+			f, err := s.Objects(t.Context(), home)
+			if err != nil || f.Teardown != tc.want {
+				t.Errorf("teardown: got %t (%v), want %t", f.Teardown, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestOnlyTrueAllows: any other value of the annotation is a mistake and not a permission.
+func TestOnlyTrueAllows(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "": false, "false": false, "yes": false, "True": false} {
+		s, _ := surveyor(t, closed{}, cluster(), machineObject("cp-1", func(m *v1alpha1.TalosMachine) {
+			m.SetAnnotations(map[string]string{v1alpha1.AnnotationAllowDelete: value})
+		}))
+		f, err := s.Objects(t.Context(), home)
+		if err != nil || f.Machines[0].AllowDelete != want {
+			t.Errorf("%q: got %v (%v), want %t", value, f.Machines, err, want)
+		}
+	}
+}
+
+// TestSameHostname: two machines of one hostname would throw each other out of etcd, so each names the other while it may
+// still join.
+func TestSameHostname(t *testing.T) {
+	called := func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Hostname = "cp-1" }
+	for name, tc := range map[string]struct {
+		other *v1alpha1.TalosMachine
+		want  []string
+	}{
+		"Approved":   {machineObject("cp-2", called), []string{"cp-2"}},
+		"Unapproved": {machineObject("cp-2", called, unapproved), nil},
+		"Removed":    {machineObject("cp-2", called, removed), nil},
+		"Other":      {machineObject("cp-2"), nil},
+	} {
+		s, _ := surveyor(t, closed{}, cluster(), machineObject("cp-1"), tc.other)
+		f, err := s.Objects(t.Context(), home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, f.Machines[0].SameHostname); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
 	}
 }
 
@@ -145,6 +226,7 @@ func TestDuplicates(t *testing.T) {
 		"OtherCluster":      {"Whichever cluster it is declared for.", []client.Object{machineObject("cp-2", uuid("uuid-cp-1"), inCluster("other"))}, []string{"cp-2"}},
 		"Unapproved":        {"An unapproved one may be approved at any time.", []client.Object{machineObject("cp-2", uuid("uuid-cp-1"), unapproved)}, []string{"cp-2"}},
 		"Removed":           {"Hardware whose removal was completed may be declared anew.", []client.Object{machineObject("cp-2", uuid("uuid-cp-1"), removed)}, nil},
+		"Unseen":            {"Two machines of which no UUID is known are not the same.", []client.Object{machineObject("cp-2", uuid(""))}, nil},
 		"Several":           {"In order.", []client.Object{machineObject("b", uuid("uuid-cp-1")), machineObject("a", at("addr-cp-1"))}, []string{"a", "b"}},
 		"BothWithoutUUID":   {"Two machines of which nothing is known are not the same.", []client.Object{machineObject("x", uuid("")), machineObject("y", uuid(""))}, nil},
 		"SeenButPinnedElse": {"What was seen does not count against a pin.", []client.Object{machineObject("cp-2", func(m *v1alpha1.TalosMachine) { m.Status.AtProvider.UUID = "uuid-cp-1" })}, nil},
