@@ -189,6 +189,16 @@ func TestAccessIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, false},
+		"PKIRestored": {"Another PKI in the same Secret.", func(t *testing.T, w *world, _ *v1alpha1.TalosCluster) {
+			s := &corev1.Secret{}
+			if err := w.kube.Get(t.Context(), client.ObjectKeyFromObject(pki), s); err != nil {
+				t.Fatal(err)
+			}
+			s.SetLabels(map[string]string{"changed": "yes"})
+			if err := w.kube.Update(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
 		"Config": {"Another ProviderConfig.", func(t *testing.T, w *world, _ *v1alpha1.TalosCluster) {
 			p := &v1alpha1.ClusterProviderConfig{}
 			if err := w.kube.Get(t.Context(), client.ObjectKey{Name: "default"}, p); err != nil {
