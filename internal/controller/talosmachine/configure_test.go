@@ -17,6 +17,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/connect"
+	"github.com/maesh/provider-ichor/internal/controller/lagging"
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/machineconfig"
 	"github.com/maesh/provider-ichor/internal/talos"
@@ -232,6 +233,17 @@ func TestNothingIsSent(t *testing.T) {
 	}
 }
 
+// TestCreateOpensThePinnedMachine: the first configuration holds the keys of the cluster, so that nobody but the machine with
+// the declared fingerprint may get it.
+func TestCreateOpensThePinnedMachine(t *testing.T) {
+	b, _ := newBlank(t)
+	b.change("w-1", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.MaintenanceFingerprint = "the-pin" })
+	b.passUntil("w-1", func() bool { return len(b.sent()) > 0 })
+	if b.pin != "the-pin" {
+		t.Errorf("it was opened with fingerprint %q", b.pin)
+	}
+}
+
 func TestCreatePinsTheUUID(t *testing.T) {
 	b, x := newBlank(t)
 	ctx, m := context.Background(), b.get("w-1")
@@ -256,6 +268,15 @@ func TestStaleCacheConfiguresNothing(t *testing.T) {
 			b.must(b.mgmt.Delete(context.Background(), b.get("w-1")))
 		},
 		"Removed": func(b *bench) { b.annotate("w-1", v1alpha1.AnnotationRemovalRecord, `{"uuid":"x","completed":true}`) },
+		"Unapproved": func(b *bench) {
+			b.change("w-1", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.Approved = false })
+		},
+		"Recreated": func(b *bench) {
+			another := b.get("w-1").DeepCopy()
+			b.must(b.mgmt.Delete(context.Background(), b.get("w-1")))
+			another.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "w-1", UID: "another"}
+			b.must(b.mgmt.Create(context.Background(), another))
+		},
 		"Twin": func(b *bench) {
 			twin := b.get("w-1").DeepCopy()
 			twin.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "twin", UID: "twin"}
@@ -284,6 +305,7 @@ func TestStaleCacheConfiguresNothing(t *testing.T) {
 			if err != nil || o.ResourceExists {
 				t.Fatalf("Observe: %+v, %v", o, err)
 			}
+			e.kube = lagging.New(b.mgmt, b.history, b.history.Writes(), &v1alpha1.TalosMachine{}, &v1alpha1.TalosCluster{})
 			change(b)
 			b.writes = nil
 			if _, err := e.Create(ctx, stale); err == nil {
@@ -364,6 +386,14 @@ func TestAdopt(t *testing.T) {
 			reason: "Another machine of the cluster has the address.",
 			change: func(_ *bench, x *box) { x.active = []byte(strings.ReplaceAll(string(x.active), "w-1", "w-2")) },
 		},
+		"OtherRole": {
+			reason: "A machine of the other role has the address.",
+			change: func(_ *bench, x *box) {
+				x.active = []byte(strings.Replace(string(x.active), "type: worker", "type: controlplane", 1))
+			},
+		},
+		"Secretive": {reason: "What it runs is not known.", change: func(_ *bench, x *box) { x.secretive = true }},
+		"NoBundle":  {reason: "Whose configuration it has cannot be told.", change: func(b *bench, _ *box) { b.bundle = nil }},
 		"OtherCluster": {
 			reason: "A machine of another cluster that shares the PKI has the address.",
 			change: func(b *bench, x *box) {

@@ -39,12 +39,20 @@ type world struct {
 	leader  uint64
 	kube    *kubefake.Clientset
 	kubeErr error
-	bundle  *machineconfig.Bundle
+	// closed is why the Kubernetes API cannot even be opened.
+	closed error
+	bundle *machineconfig.Bundle
 
 	writes   []string
 	dieAt    int
 	dead     bool
 	teardown bool
+	// onWrite, if set, is what happens besides at each write.
+	onWrite func(what string)
+
+	// site is what the provider config says of drains, and pin the fingerprint that a blank machine was last opened with.
+	site v1alpha1.MachineDrain
+	pin  string
 }
 
 // A box is one machine.
@@ -60,6 +68,7 @@ type box struct {
 	member              uint64
 	unreachable         bool
 	foreign             bool          // configured with another PKI
+	secretive           bool          // does not show its configuration
 	leaving             chan struct{} // if set, a leave from etcd takes until it is closed
 	questions           int           // that were answered
 	rebootsAfter        int           // if set, it reboots, at once, after so many questions
@@ -91,6 +100,9 @@ func newWorld(t *testing.T) *world {
 // wrote counts one write. The process dies after it, not before: its effect is there.
 func (w *world) wrote(what string) {
 	w.writes = append(w.writes, what)
+	if w.onWrite != nil {
+		w.onWrite(what)
+	}
 	if len(w.writes) == w.dieAt {
 		w.dead = true
 	}
@@ -284,6 +296,9 @@ func (d door) Nodename(context.Context) (string, error) {
 
 func (d door) Config(context.Context) (talos.Config, error) {
 	return ask(d, "Config", func() (talos.Config, error) {
+		if d.secretive {
+			return talos.Config{}, d.fail("Config", talos.Denied, "not authorized")
+		}
 		return talos.Config{Active: d.active, Persistent: d.persistent}, nil
 	})
 }
@@ -402,15 +417,16 @@ type worldDoors struct {
 
 func (d worldDoors) Machine(address string) act.Machine { return door{box: d.w.at(address)} }
 
-func (d worldDoors) Maintenance(address, _ string) act.Configurer {
+func (d worldDoors) Maintenance(address, fingerprint string) act.Configurer {
+	d.w.pin = fingerprint
 	return door{box: d.w.at(address), maintenance: true}
 }
 
-func (d worldDoors) Kubernetes() (kubernetes.Interface, error) { return d.w.kube, nil }
+func (d worldDoors) Kubernetes() (kubernetes.Interface, error) { return d.w.kube, d.w.closed }
 
 func (d worldDoors) Bundle() *machineconfig.Bundle { return d.w.bundle }
 
-func (d worldDoors) Drain() v1alpha1.MachineDrain { return v1alpha1.MachineDrain{} }
+func (d worldDoors) Drain() v1alpha1.MachineDrain { return d.w.site }
 
 func (d worldDoors) ImageFactory() string { return "factory.example.org" }
 
