@@ -193,3 +193,42 @@ func TestDrainOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestFinalizerStays: the object of a machine is not let go before its removal was completed, or it was given up in time, or a
+// person accepted its disk in writing (I4).
+func TestFinalizerStays(t *testing.T) {
+	record := func(text string) func(b *bench) {
+		return func(b *bench) { b.annotate("cp-4", v1alpha1.AnnotationRemovalRecord, text) }
+	}
+	accept := func(uuid string) func(b *bench) {
+		return func(b *bench) {
+			record(`{"uuid":"u","reset":true}`)(b)
+			b.callOff("cp-4")
+			b.annotate("cp-4", v1alpha1.AnnotationAcceptUnwipedDisk, uuid)
+		}
+	}
+	const own = "00000000-0000-4000-8000-000000000004"
+	cases := map[string]struct {
+		change func(b *bench)
+		gone   bool
+	}{
+		"NothingDone":        {func(*bench) {}, false},
+		"Begun":              {record(`{"uuid":"u"}`), false},
+		"Unreadable":         {record("{"), false},
+		"Completed":          {record(`{"uuid":"u","completed":true}`), true},
+		"GivenUpTooLate":     {func(b *bench) { record(`{"uuid":"u","reset":true}`)(b); b.callOff("cp-4") }, false},
+		"Accepted":           {accept(own), true},
+		"AcceptedForAnother": {accept("00000000-0000-4000-8000-000000000001"), false},
+		"AcceptedForNone":    {accept(""), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 3, four, nil)
+			tc.change(b)
+			err := b.final.RemoveFinalizer(context.Background(), b.get("cp-4"))
+			if gone := len(b.get("cp-4").GetFinalizers()) == 0; gone != tc.gone || (err == nil) != tc.gone {
+				t.Errorf("gone: %t (%v), want %t", gone, err, tc.gone)
+			}
+		})
+	}
+}
