@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,7 +27,7 @@ func runCrashSweep(ctx context.Context, o crashsweep.Options) (crashsweep.Report
 	if err != nil {
 		return crashsweep.Report{}, fmt.Errorf("cannot find my own directory: %w", err)
 	}
-	o.Subnet, o.Out = netip.MustParsePrefix(sweepSubnet), os.Stdout
+	o.Out = os.Stdout
 	o.Lab = lab.Options{Root: ".", Bin: filepath.Dir(self), Scale: sweepScale, Logs: filepath.Join(".cache", "crashsweep-logs"), Out: os.Stdout}
 	r, err := crashsweep.Run(ctx, o)
 	if ctx.Err() != nil {

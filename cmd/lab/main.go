@@ -57,6 +57,7 @@ func run(args []string) error {
 	jobs := crashes.Flag("job", "What is swept: "+strings.Join(crashsweep.Jobs(), ", ")+". May be repeated. Default: all.").Default(crashsweep.Jobs()...).Enums(crashsweep.Jobs()...)
 	variants := crashes.Flag("variant", "What happens besides the kill: "+strings.Join(crashsweep.Variants(), ", ")+". May be repeated. Default: all.").Default(crashsweep.Variants()...).Enums(crashsweep.Variants()...)
 	labs := crashes.Flag("labs", "How many labs share the writes. Each has a core busy for a third of the time, and needs 2 GiB.").Default("1").Int()
+	sweepAt := crashes.Flag("subnet", "A /24 of loopback for the machines of the first lab; those of the others follow.").Default(sweepSubnet).String()
 	every := crashes.Flag("every", "Kill after every n-th write only.").Default("1").Int()
 	offset := crashes.Flag("offset", "The first write to kill after.").Default("1").Int()
 	bound := crashes.Flag("limit", "About how long each variant is swept; it leaves out as many writes as it has to. 0 has no end.").Default("0").Duration()
@@ -78,10 +79,14 @@ func run(args []string) error {
 		return runBench(ctx, *sizes, bench.Options{Settle: *settle, Window: *window, Scale: benchScale, Out: os.Stdout})
 	case proof.FullCommand():
 		return prove.Run(ctx, prove.Options{Root: ".", Depth: *depth, Out: os.Stdout, Sweep: func(ctx context.Context) (crashsweep.Report, error) {
-			return runCrashSweep(ctx, crashsweep.Options{Jobs: crashsweep.Jobs(), Variants: []string{crashsweep.Plain}, Labs: sweepLabs, Limit: *sweeping})
+			return runCrashSweep(ctx, crashsweep.Options{Subnet: netip.MustParsePrefix(sweepSubnet), Jobs: crashsweep.Jobs(), Variants: []string{crashsweep.Plain}, Labs: sweepLabs, Limit: *sweeping})
 		}})
 	case crashes.FullCommand():
-		return sweepAlone(ctx, crashsweep.Options{Jobs: *jobs, Variants: *variants, Labs: *labs, Every: *every, Offset: *offset, Limit: *bound})
+		at, err := netip.ParsePrefix(*sweepAt)
+		if err != nil {
+			return fmt.Errorf("cannot read --subnet: %w", err)
+		}
+		return sweepAlone(ctx, crashsweep.Options{Subnet: at, Jobs: *jobs, Variants: *variants, Labs: *labs, Every: *every, Offset: *offset, Limit: *bound})
 	case campaign.FullCommand():
 		at, err := netip.ParsePrefix(*campaignSubnet)
 		if err != nil {
