@@ -271,14 +271,20 @@ func (c *campaign) remove(ctx context.Context, e Event) (string, error) {
 		return notNow, err
 	}
 	if e.Do == Delete {
-		err := c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
-			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationAllowDelete, "true")
-		})
-		if err != nil {
-			return m.GetName(), err
-		}
+		return m.GetName(), c.removeAllowed(ctx, m)
 	}
 	return m.GetName(), c.kube.Delete(ctx, m)
+}
+
+// removeAllowed allows the delete of a machine and asks for it.
+func (c *campaign) removeAllowed(ctx context.Context, m *v1alpha1.TalosMachine) error {
+	err := c.change(ctx, m, func(m *v1alpha1.TalosMachine) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationAllowDelete, "true")
+	})
+	if err != nil {
+		return err
+	}
+	return c.kube.Delete(ctx, m)
 }
 
 // everythingButDelete is what is left of the management policies of a machine whose removal is called off.

@@ -91,7 +91,7 @@ func (c *campaign) help(ctx context.Context) error {
 		return err
 	}
 	if approved%2 == 0 && leavingNow == 0 {
-		return c.makeOdd(ctx)
+		return c.makeOdd(ctx, wantedNow)
 	}
 	return c.lowerCount(ctx, wantedNow)
 }
@@ -115,19 +115,35 @@ func (c *campaign) lowerCount(ctx context.Context, controlPlanes int) error {
 	return c.changeCluster(ctx, func(t *v1alpha1.TalosCluster) { t.Spec.ForProvider.ControlPlane.Count = count })
 }
 
-// makeOdd approves one more control plane.
-func (c *campaign) makeOdd(ctx context.Context) error {
+// makeOdd approves one more control plane, or lets one go if no machine is blank.
+func (c *campaign) makeOdd(ctx context.Context, controlPlanes int) error {
 	m, err := c.blank(ctx)
 	if err != nil {
 		return err
 	}
 	if m == nil {
-		return errors.New("the number of control planes is even, and no machine is blank")
+		return c.oneLess(ctx, controlPlanes)
 	}
 	name := "cp-odd-" + m.Name
 	c.tellf("the number of control planes is even: %s is declared at %s", name, m.Name)
 	c.watch.note(func(j *judge) { j.approved[m.Name] = true })
 	return c.declare(ctx, name, v1alpha1.RoleControlPlane, m.Address, true)
+}
+
+// oneLess removes a control plane and declares that so many are enough.
+func (c *campaign) oneLess(ctx context.Context, controlPlanes int) error {
+	if err := c.lowerCount(ctx, controlPlanes-1); err != nil {
+		return err
+	}
+	m, err := c.pick(ctx, Event{}, func(m *v1alpha1.TalosMachine) bool { return wanted(m) && m.IsApprovedControlPlane(clusterName) })
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return errors.New("the number of control planes is even, and none can go")
+	}
+	c.tellf("the number of control planes is even and no machine is blank: %s is deleted, with permission", m.GetName())
+	return c.removeAllowed(ctx, m)
 }
 
 // atRest is an error as long as something is under way. It remembers what removals say.
