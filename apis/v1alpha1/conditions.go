@@ -100,6 +100,9 @@ const (
 	ReasonNeedsReboot xpv2.ConditionReason = "NeedsReboot"
 	// ReasonConfigUnknown means that the running configuration could not be read, or not be compared.
 	ReasonConfigUnknown xpv2.ConditionReason = "ConfigUnknown"
+	// ReasonLastKnown means that the machine does not answer, or not as the one that it should be. The message says what was
+	// known of its configuration before.
+	ReasonLastKnown xpv2.ConditionReason = "LastKnown"
 	// ReasonConfigRejected means that the declared configuration is not valid, or that Talos refused it.
 	ReasonConfigRejected xpv2.ConditionReason = "ConfigRejected"
 	// ReasonNotApplied means that no configuration was sent to the machine yet.

@@ -213,7 +213,8 @@ type TalosMachineObservation struct {
 	// Schematic of the image factory that the running image was made from.
 	// +optional
 	Schematic string `json:"schematic,omitempty"`
-	// Stage of the machine as Talos names it: maintenance, installing, booting, running, rebooting, resetting, upgrading.
+	// Stage of the machine as Talos names it: maintenance, installing, booting, running, rebooting, resetting, upgrading; and
+	// unknown while it does not answer.
 	// +optional
 	Stage string `json:"stage,omitempty"`
 	// NodeName of the machine's Kubernetes Node.

@@ -17,7 +17,6 @@ import (
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/machineconfig"
 	"github.com/maesh/provider-ichor/internal/survey"
-	"github.com/maesh/provider-ichor/internal/talos"
 )
 
 // roleInit is what old clusters call their first control plane.
@@ -81,12 +80,12 @@ func (e *external) observe(ctx context.Context, mg *v1alpha1.TalosMachine) (mana
 	}
 	o, err := e.doors.Look(ctx, mg)
 	if err != nil {
-		markUnreachable(mg, err)
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, sentence(err))
 		// Whether it can be removed is for the other machines to say, and asked above all of one that is dead.
 		if f, surveyErr := e.survey.Overview(ctx, clusterOf(mg), 0); surveyErr == nil {
 			e.showFacts(mg, f)
 		}
+		markUnreachable(mg, err) // Last: the overview may have been made while it still answered.
 		return managed.ExternalObservation{}, errors.Wrap(err, "cannot look at the machine")
 	}
 	showLive(mg, o)
@@ -110,38 +109,11 @@ func (e *external) observe(ctx context.Context, mg *v1alpha1.TalosMachine) (mana
 	return e.observeConfigured(ctx, mg, f)
 }
 
-// identify returns an error if another machine than the pinned one answers at the address.
-func identify(mg *v1alpha1.TalosMachine, uuid string) error {
-	pinned := mg.PinnedUUID()
-	if pinned == "" || strings.EqualFold(pinned, uuid) {
-		return nil
-	}
-	message := fmt.Sprintf("Another machine answers at %s: its SMBIOS UUID is %s and not %s. Nothing is sent to it. "+
-		"Correct spec.forProvider.address, or delete this TalosMachine and declare the other machine anew",
-		mg.Spec.ForProvider.Address, strings.ToLower(uuid), pinned)
-	mark(mg, v1alpha1.TypeReachable, corev1.ConditionFalse, v1alpha1.ReasonIdentityMismatch, message)
-	return errors.New(message)
-}
-
-// singular returns an error if two TalosMachines are the same machine: both are blocked.
-func singular(mg *v1alpha1.TalosMachine, f facts.Cluster) error {
-	m, ok := f.Machine(idOf(mg))
-	if !ok || len(m.SameMachine) == 0 {
-		return nil
-	}
-	message := fmt.Sprintf("This machine is declared more than once, by UUID or address: also by %s. Nothing is sent to it. "+
-		"Correct or delete the wrong one", strings.Join(m.SameMachine, ", "))
-	mark(mg, v1alpha1.TypeReachable, corev1.ConditionFalse, v1alpha1.ReasonDuplicateUUID, message)
-	mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, message)
-	return errors.New(message)
-}
-
 // observeBlank is for a machine in maintenance mode. It does not exist yet, as far as Crossplane is concerned, so that
 // Create is called. The exception is a control plane whose etcd member outlived its disk: Talos would put a new member in
 // the place of the old one on its own, past every guard.
 func (e *external) observeBlank(mg *v1alpha1.TalosMachine, f facts.Cluster) (managed.ExternalObservation, error) {
-	mark(mg, v1alpha1.TypeConfigApplied, corev1.ConditionFalse, v1alpha1.ReasonNotApplied, "The machine is blank")
-	mg.Status.AtProvider.Config = v1alpha1.MachineConfigObservation{}
+	markBlank(mg)
 	m, _ := f.Machine(idOf(mg))
 	if listed(f, m.LastMember) {
 		message := "The machine is blank although etcd still lists its member. Delete this TalosMachine to remove the member, and declare the machine anew"
@@ -209,7 +181,7 @@ func (e *external) adopt(mg *v1alpha1.TalosMachine) (late bool, err error) {
 		if err := e.sameConfig(mg); err != nil {
 			message := fmt.Sprintf("A configured machine answers at %s, and it is not the one that is declared: %s. Nothing is sent to it. "+
 				"Correct the declaration, pin the machine with spec.forProvider.uuid, or reset it", mg.Spec.ForProvider.Address, err)
-			mark(mg, v1alpha1.TypeReachable, corev1.ConditionFalse, v1alpha1.ReasonForeignCluster, message)
+			notItself(mg, v1alpha1.ReasonForeignCluster, message)
 			mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, message)
 			return false, errors.New(message)
 		}
@@ -250,29 +222,6 @@ func roleOf(is machineconfig.Identity) v1alpha1.MachineRole {
 		return v1alpha1.RoleControlPlane
 	}
 	return v1alpha1.MachineRole(is.Role)
-}
-
-// markUnreachable says why a machine does not answer as the one that it should be.
-func markUnreachable(mg *v1alpha1.TalosMachine, err error) {
-	reasons := map[talos.Class]xpv2.ConditionReason{
-		talos.WrongCluster:        v1alpha1.ReasonForeignCluster,
-		talos.CertificateRequired: v1alpha1.ReasonForeignCluster,
-		talos.FingerprintMismatch: v1alpha1.ReasonFingerprintMismatch,
-		talos.ClockSkew:           v1alpha1.ReasonClockSkew,
-	}
-	reason, ok := reasons[talos.ClassOf(err)]
-	if !ok {
-		reason = v1alpha1.ReasonUnreachable
-	}
-	mark(mg, v1alpha1.TypeReachable, corev1.ConditionFalse, reason, sentence(err)+wayBack[reason])
-}
-
-// wayBack is what a person can do about a machine that answers, and not as it should.
-var wayBack = map[xpv2.ConditionReason]string{
-	v1alpha1.ReasonForeignCluster: ". Nothing is sent to it. Correct spec.forProvider.address, or reset the machine if it is to join this cluster",
-	v1alpha1.ReasonFingerprintMismatch: ". Nothing is sent to it. The fingerprint is on its console and is another one after each boot: " +
-		"if it is the right machine, correct spec.forProvider.maintenanceFingerprint",
-	v1alpha1.ReasonClockSkew: ". The clock of the machine and that of the provider differ. Set the one that is wrong",
 }
 
 // sentence makes a sentence of an error, for a condition.

@@ -79,7 +79,7 @@ func (e *external) wouldStop(ctx context.Context, mg *v1alpha1.TalosMachine) (bo
 		if d.Irreversible {
 			return false, nil
 		}
-		e.showFacts(mg, f)
+		e.showTarget(mg, f)
 		e.waitFor(mg, xpv2.ConditionReason(d.Reason), d.Message, false)
 		return true, nil
 	case removal.Refuse:
@@ -87,7 +87,7 @@ func (e *external) wouldStop(ctx context.Context, mg *v1alpha1.TalosMachine) (bo
 		if d.Irreversible || (allowed && d.Refusal.Reason == deleteguard.NotAllowed) {
 			return false, nil // The snapshot may be older than the permission.
 		}
-		e.showFacts(mg, f)
+		e.showTarget(mg, f)
 		e.marker.refused(mg, d)
 		e.wait(mg)
 		return true, d.Refusal
@@ -151,7 +151,7 @@ func namespaceTerminating(mg *v1alpha1.TalosMachine) string {
 
 // removeStep decides under the lock, from facts that were read under the lock, and does one thing.
 func (e *external) removeStep(ctx context.Context, mg *v1alpha1.TalosMachine, lock *clusterlock.Held, f facts.Cluster) error {
-	e.showFacts(mg, f)
+	e.showTarget(mg, f)
 	target, ok := f.Machine(idOf(mg))
 	if !ok {
 		return fmt.Errorf("the survey of cluster %q does not know machine %q", mg.ClusterName(), mg.GetName())

@@ -31,11 +31,7 @@ func showLive(mg *v1alpha1.TalosMachine, o survey.Observation) {
 	if v, ok := o.Schematic.Get(); ok {
 		at.Schematic = v
 	}
-	if o.Live.Mode == facts.Maintenance {
-		mark(mg, v1alpha1.TypeReachable, corev1.ConditionTrue, v1alpha1.ReasonMaintenance, "The machine is blank and answers in maintenance mode")
-		return
-	}
-	mark(mg, v1alpha1.TypeReachable, corev1.ConditionTrue, v1alpha1.ReasonAnswering, "The machine answers as a member of its cluster")
+	markAnswering(mg, o.Live.Mode)
 }
 
 // showFacts writes what a survey of the cluster tells of this machine into the status.
