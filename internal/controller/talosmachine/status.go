@@ -1,7 +1,6 @@
 package talosmachine
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -15,9 +14,6 @@ import (
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/survey"
 )
-
-// stageRunning is the stage in which Talos's own readiness means something.
-const stageRunning = "running"
 
 // showLive writes what the machine itself told into the status.
 func showLive(mg *v1alpha1.TalosMachine, o survey.Observation) {
@@ -136,27 +132,6 @@ func with(f facts.Cluster, id facts.MachineID, change func(*facts.Machine)) fact
 		}
 	}
 	return f
-}
-
-// markReady says whether the machine is a working member of its cluster. Talos's own readiness covers its services, its
-// static pods, its etcd and its Node; but a Node that another machine writes to as well looks right to both of them.
-func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster) {
-	live := o.Live
-	m, _ := f.Machine(idOf(mg))
-	switch {
-	case live.Stage == "booting" || live.Stage == "installing":
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage))
-	case live.Stage != stageRunning:
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, fmt.Sprintf("The machine is in stage %q", live.Stage))
-	case !live.Ready && f.Bootstrapped == "":
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, "The machine waits for the cluster to be bootstrapped")
-	case !live.Ready:
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, "Talos says that the machine is not ready: "+strings.Join(o.Unmet, "; "))
-	case len(m.SameNodename) > 0:
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, deleteguard.NodeUnknown(m))
-	default:
-		mark(mg, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable, "")
-	}
 }
 
 // markConfig says how what the machine runs compares to what is declared.

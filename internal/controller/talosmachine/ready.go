@@ -1,0 +1,67 @@
+package talosmachine
+
+import (
+	"fmt"
+	"strings"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
+	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/decide/membership"
+	"github.com/maesh/provider-ichor/internal/survey"
+)
+
+// stageRunning is the stage in which Talos's own readiness means something.
+const stageRunning = "running"
+
+// markReady says whether the machine is a working member of its cluster. Talos's own readiness covers its services, its
+// static pods, its etcd and its Node; but a Node that another machine writes to as well looks right to both of them.
+func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster) {
+	live := o.Live
+	m, _ := f.Machine(idOf(mg))
+	old := oldData(mg, f, m)
+	switch {
+	case live.Stage == "booting" || live.Stage == "installing":
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage)+old)
+	case live.Stage != stageRunning:
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, fmt.Sprintf("The machine is in stage %q", live.Stage))
+	case !live.Ready && f.Bootstrapped == "":
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, "The machine waits for the cluster to be bootstrapped")
+	case !live.Ready:
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, "Talos says that the machine is not ready: "+strings.Join(o.Unmet, "; ")+old)
+	case len(m.SameNodename) > 0:
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, deleteguard.NodeUnknown(m))
+	default:
+		mark(mg, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable, "")
+	}
+}
+
+// gone is what is said of an etcd that is no member any more.
+const gone = "Its etcd does not come up, and the members of etcd do not list it"
+
+// oldData says of a control plane whose etcd runs, or has failed, and is no member: what it may have is the data of a member
+// that was removed, which etcd never takes back, so that it starts it and ends it again for ever. One that joins waits until
+// it is listed, and only then starts. Between two starts the service waits, as it does before the first one: then it is said
+// only if it was before.
+func oldData(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine) string {
+	live, _ := m.Live.Get()
+	state, known := live.EtcdService.Get()
+	if m.Role != facts.ControlPlane || !known || f.Bootstrapped == "" || membership.Of(f, m).State != membership.Absent {
+		return ""
+	}
+	switch state {
+	case "Running", "Failed":
+	case "Waiting":
+		if !strings.Contains(mg.GetCondition(xpv2.TypeReady).Message, gone) {
+			return ""
+		}
+	default:
+		return ""
+	}
+	return fmt.Sprintf(". %s. It may have the data of a member that was removed, which etcd never takes back, or it could not join. "+
+		"Remove this TalosMachine with the annotation %s: \"true\", which resets the machine, and declare it again to have it join anew; "+
+		"or reset it by hand with talosctl reset --graceful=false --reboot --system-labels-to-wipe=STATE,EPHEMERAL", gone, v1alpha1.AnnotationAllowDelete)
+}

@@ -1,0 +1,81 @@
+package talosmachine
+
+import (
+	"strings"
+	"testing"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/survey"
+)
+
+// TestReadyOfAMachineWithOldData has a control plane whose etcd does not come up. Nothing but Ready is there to tell a
+// person what that may be.
+func TestReadyOfAMachineWithOldData(t *testing.T) {
+	member := facts.Member{ID: 0xa1, Name: "cp-1", PeerHosts: []string{"192.0.2.1"}}
+	joining := facts.Member{ID: 0xa4, Learner: true, PeerHosts: []string{"192.0.2.4"}}
+	cases := map[string]struct {
+		reason   string
+		states   []string // of its etcd service, one look after the other
+		role     facts.Role
+		begun    string
+		members  []facts.Member
+		stage    string
+		unhealed bool // the only other voter does not serve
+		want     bool
+	}{
+		"Runs":           {reason: "Nobody lists an etcd that runs.", states: []string{"Running"}, want: true},
+		"Failed":         {reason: "It could not join.", states: []string{"Failed"}, want: true},
+		"BetweenStarts":  {reason: "A service that waits now did run.", states: []string{"Running", "Waiting"}, want: true},
+		"BeforeTheFirst": {reason: "A service that waits may wait for anything.", states: []string{"Waiting"}},
+		"Joins":          {reason: "A service that prepares joins.", states: []string{"Running", "Preparing", "Waiting"}},
+		"Unknown":        {reason: "Nothing is said of what is not known.", states: []string{""}},
+		"Listed":         {reason: "A learner is listed before it starts.", states: []string{"Running"}, members: []facts.Member{member, joining}},
+		"NotBegun":       {reason: "Nobody was ever removed.", states: []string{"Failed"}, begun: "-"},
+		"NobodyCanTell":  {reason: "No healthy voter says who is a member.", states: []string{"Running"}, unhealed: true},
+		"Worker":         {reason: "A worker has no etcd.", states: []string{"Running"}, role: facts.Worker},
+		"NotReady":       {reason: "It was removed while it ran.", states: []string{"Running"}, stage: "running", want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			mg := &v1alpha1.TalosMachine{}
+			mg.SetUID("uid-cp-4")
+			live := facts.Live{Mode: facts.Configured, Stage: "booting"}
+			if tc.stage != "" {
+				live.Stage = tc.stage
+			}
+			members := tc.members
+			if members == nil {
+				members = []facts.Member{member}
+			}
+			f := facts.Cluster{
+				Bootstrapped: "uuid-cp-1",
+				Etcd:         facts.Etcd{Views: []facts.View{{Machine: "uid-cp-1", Self: 0xa1, Leader: 0xa1, Members: facts.Of(members), Healthy: facts.Of(!tc.unhealed)}}},
+				Machines: []facts.Machine{
+					{ID: "uid-cp-1", Name: "cp-1", Role: facts.ControlPlane, Approved: true, LastMember: 0xa1, Address: "192.0.2.1"},
+					{ID: "uid-cp-4", Name: "cp-4", Role: facts.ControlPlane, Approved: true, Address: "192.0.2.4"},
+				},
+			}
+			if tc.role != 0 {
+				f.Machines[1].Role = tc.role
+			}
+			if tc.begun != "" {
+				f.Bootstrapped = ""
+			}
+			for _, state := range tc.states {
+				live.EtcdService = facts.Unknown[string]("no answer")
+				if state != "" {
+					live.EtcdService = facts.Of(state)
+				}
+				f.Machines[1].Live = facts.Of(live)
+				markReady(mg, survey.Observation{Live: live}, f)
+			}
+			said := mg.GetCondition(xpv2.TypeReady).Message
+			if got := strings.Contains(said, "data of a member that was removed") && strings.Contains(said, "talosctl reset"); got != tc.want {
+				t.Errorf("\n%s\nIt says %q, want a hint: %t", tc.reason, said, tc.want)
+			}
+		})
+	}
+}
