@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/machineconfig"
@@ -231,6 +233,44 @@ func TestAccessIsKept(t *testing.T) {
 				t.Errorf("\n%s\nkept: got %v, want %v", tc.reason, got, tc.kept)
 			}
 		})
+	}
+}
+
+// Credentials that a person put in place of others are used from then on: the ones before may be revoked or have expired.
+func TestRenewedCredentialsAreUsed(t *testing.T) {
+	w := newWorld(t, siteConfig(credentialsFrom("vault", "creds")), talosconfigSecret("vault", "creds", "first"))
+	for _, ca := range []string{"first", "second"} {
+		s := &corev1.Secret{}
+		if err := w.kube.Get(t.Context(), client.ObjectKey{Namespace: "vault", Name: "creds"}, s); err != nil {
+			t.Fatal(err)
+		}
+		s.Data = talosconfigSecret("vault", "creds", ca).Data
+		if err := w.kube.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		a, err := w.connector.Cluster(t.Context(), cluster())
+		if err != nil || string(a.credentials.CA) != ca {
+			t.Errorf("the %s credentials are not used: %v", ca, err)
+		}
+	}
+}
+
+// A PKI that cannot be read is a failure: taken for one that does not exist, it would be a wait for what is there already.
+func TestUnreadablePKI(t *testing.T) {
+	pki, _ := pkiSecret(t)
+	down := errors.New("the API server is down")
+	w := newWorld(t, siteConfig(), pki)
+	w.connector.reader = interceptor.NewClient(w.kube.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if k.Name == pki.GetName() {
+				return down
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+	})
+	_, err := w.connector.Cluster(t.Context(), cluster())
+	if notReady := (*NotReadyError)(nil); !errors.Is(err, down) || errors.As(err, &notReady) {
+		t.Errorf("got %v, want what failed", err)
 	}
 }
 
