@@ -73,9 +73,9 @@ func (w *world) diskThatIsNotWiped(s *transcript) {
 	// Its boot waits for its etcd, and etcd wants it no more.
 	w.awaitReason(m, ns, fourth, v1alpha1.TypeReachable, v1alpha1.ReasonAnswering)
 	w.awaitReason(m, ns, fourth, xpv2.TypeReady, v1alpha1.ReasonBooting)
+	w.awaitMessage(m, ns, fourth, xpv2.TypeReady, "data of a member that was removed")
 	w.unharmed(w.watch(), left)
 	o.expect("m1 EtcdRemoveMemberByID")
-	w.find(m, ns, fourth)
 	s.condition("TalosMachine cp-4, declared anew, with old data", m, xpv2.TypeReady)
 	s.condition("TalosMachine cp-4, declared anew, with old data", m, v1alpha1.TypeRemovable)
 	w.removeDead(m)
