@@ -69,6 +69,12 @@ func TestNodes(t *testing.T) {
 			nodes:   []kruntime.Object{node("k-1", "uuid-cp-1")},
 			why:     "UUID is not known",
 		},
+		"NeitherUUID": {
+			reason:  "A machine that tells no UUID and a Node that tells none have nothing in common.",
+			machine: machineObject("cp-9", func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.UUID = "" }),
+			nodes:   []kruntime.Object{node("k-1", "")},
+			why:     "UUID is not known",
+		},
 		"Cordoned": {
 			reason:  "A cordon of somebody else.",
 			machine: machineObject("cp-1"),

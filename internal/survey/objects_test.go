@@ -246,6 +246,8 @@ func TestDuplicates(t *testing.T) {
 					}
 				case len(tc.want) > 0 && len(m.SameMachine) == 0:
 					t.Errorf("\n%s\nthe other side, %s, is not blocked", tc.reason, m.Name)
+				case len(tc.want) == 0 && len(m.SameMachine) > 0:
+					t.Errorf("\n%s\nthe other side, %s, is blocked by %q", tc.reason, m.Name, m.SameMachine)
 				}
 			}
 		})
@@ -268,5 +270,52 @@ func TestDuplicateByAnswer(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string][]string{"cp-1": {"new"}, "new": {"cp-1"}}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// A pinned machine is what it is pinned to. That another one answers at its address is told of it alone, and must not block the
+// one that answers.
+func TestPinnedMachineIsNoDuplicateByAnswer(t *testing.T) {
+	machines := threeMembers()
+	machines["addr-cp-1"].uuid = "uuid-cp-2"
+	s, _ := surveyor(t, &fakeAccess{configured: machines, kubeErr: errNoKube}, controlPlanes()...)
+	f, err := s.Cluster(t.Context(), home, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range f.Machines {
+		if len(m.SameMachine) > 0 {
+			t.Errorf("%s is blocked by %q", m.Name, m.SameMachine)
+		}
+	}
+}
+
+// What a machine would be a duplicate of is told before it exists: of any namespace, also under its own name, and not of hardware
+// whose removal was completed.
+func TestDuplicatesOfANewMachine(t *testing.T) {
+	sameHardware := func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.UUID = "uuid-cp-1" }
+	cases := map[string]struct {
+		other client.Object
+		want  []string
+	}{
+		"Itself":            {machineObject("cp-1"), nil},
+		"NamesakeElsewhere": {machineObject("cp-1", inNamespace("elsewhere")), []string{"elsewhere/cp-1"}},
+		"SameHardware":      {machineObject("cp-2", sameHardware), []string{"site/cp-2"}},
+		"RemovedHardware":   {machineObject("cp-2", sameHardware, removed), nil},
+		"HalfRemoved":       {machineObject("cp-2", sameHardware, recorded), []string{"site/cp-2"}},
+		"SomethingElse":     {machineObject("cp-2"), nil},
+		"OtherNamesake":     {machineObject("cp-1", inNamespace("elsewhere"), func(m *v1alpha1.TalosMachine) { m.Spec.ForProvider.UUID, m.Spec.ForProvider.Address = "x", "y" }), nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(tc.other).Build()
+			got, err := Duplicates(t.Context(), r, machineObject("cp-1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }

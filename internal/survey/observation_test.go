@@ -108,10 +108,13 @@ func TestLookFails(t *testing.T) {
 		access *fakeAccess
 		want   talos.Class
 	}{
-		"Down":      {"Nothing answers.", &fakeAccess{}, talos.Unreachable},
-		"Foreign":   {"It is of another cluster.", &fakeAccess{blank: map[string]*fakeMachine{"addr-cp-1": nil}}, talos.WrongCluster},
-		"Booting":   {"It has no configuration yet and does not wait for one.", &fakeAccess{blank: map[string]*fakeMachine{"addr-cp-1": {uuid: "u", stage: "booting"}}}, talos.NotReady},
-		"Skewed":    {"Its clock is wrong.", &fakeAccess{configured: map[string]*fakeMachine{"addr-cp-1": refusing(talos.ClockSkew)}}, talos.ClockSkew},
+		"Down":    {"Nothing answers.", &fakeAccess{}, talos.Unreachable},
+		"Foreign": {"It is of another cluster.", &fakeAccess{blank: map[string]*fakeMachine{"addr-cp-1": nil}}, talos.WrongCluster},
+		"Booting": {"It has no configuration yet and does not wait for one.", &fakeAccess{blank: map[string]*fakeMachine{"addr-cp-1": {uuid: "u", stage: "booting"}}}, talos.NotReady},
+		"Skewed":  {"Its clock is wrong.", &fakeAccess{configured: map[string]*fakeMachine{"addr-cp-1": refusing(talos.ClockSkew)}}, talos.ClockSkew},
+		"Nameless": {"It is blank and does not tell which machine it is.", &fakeAccess{blank: map[string]*fakeMachine{"addr-cp-1": {
+			stage: "maintenance", fail: map[string]error{"System": failed(talos.Timeout)},
+		}}}, talos.Timeout},
 		"Mispinned": {"It is blank, and not the one that was pinned.", &fakeAccess{blank: map[string]*fakeMachine{"addr-cp-1": refusing(talos.FingerprintMismatch)}}, talos.FingerprintMismatch},
 		"NoStage": {"It does not tell its stage.", &fakeAccess{configured: map[string]*fakeMachine{"addr-cp-1": {
 			uuid: "uuid-cp-1", fail: map[string]error{"Status": failed(talos.Timeout)},

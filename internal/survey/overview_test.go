@@ -240,6 +240,16 @@ func TestTheRestOfAnOverviewEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, freshFor + 1, rest, 2},
+		"an approval taken back": {func(t *testing.T, _ *Surveyor, c client.Client) {
+			m := &v1alpha1.TalosMachine{}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(machineObject("cp-3")), m); err != nil {
+				t.Fatal(err)
+			}
+			m.Spec.ForProvider.Approved = false
+			if err := c.Update(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}, freshFor + 1, rest, 2},
 		"another worker": {func(t *testing.T, _ *Surveyor, c client.Client) {
 			if err := c.Create(t.Context(), machineObject("w-1", worker)); err != nil {
 				t.Fatal(err)

@@ -77,6 +77,30 @@ func TestClusterThatAnswers(t *testing.T) {
 	}
 }
 
+// A learner has no vote, also where only the lists of the others tell of it: one that passed for a voter would count for quorum.
+func TestLearnerInTheLists(t *testing.T) {
+	machines := threeMembers()
+	delete(machines, "addr-cp-3")
+	for _, m := range machines {
+		for i := range m.members {
+			m.members[i].Learner = m.members[i].ID == 3
+		}
+	}
+	s, _ := surveyor(t, &fakeAccess{configured: machines, kubeErr: errNoKube}, controlPlanes()...)
+	f, err := s.Cluster(t.Context(), home, "")
+	if err != nil || len(f.Etcd.Views) != 2 {
+		t.Fatalf("%d views, %v", len(f.Etcd.Views), err)
+	}
+	for _, v := range f.Etcd.Views {
+		members, _ := v.Members.Get()
+		for _, m := range members {
+			if m.Learner != (m.ID == 3) {
+				t.Errorf("%s says of member %d: learner %t", v.Machine, m.ID, m.Learner)
+			}
+		}
+	}
+}
+
 // What is not known must come out as unknown, with why, and never as absent, empty, false or zero.
 func TestUnknownStaysUnknown(t *testing.T) {
 	cases := map[string]struct {
