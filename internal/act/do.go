@@ -79,7 +79,7 @@ func (j Job) peers() []MemberRemover {
 	return peers
 }
 
-// Remove carries out one step of a removal.
+// Remove carries out one step of a removal. The last one, Release, does nothing to a machine: Complete writes it down.
 func (a *Actor) Remove(ctx context.Context, j Job, d removal.Act) error {
 	t, step := j.target(), d.Step.String()
 	switch d.Step {
@@ -98,8 +98,6 @@ func (a *Actor) Remove(ctx context.Context, j Job, d removal.Act) error {
 		return a.Reset(ctx, j.Lock, d.Permit, step, t, j.machine(), talos.ResetOptions{
 			Wipe: WipeLabels(j.Target.Role, live.TalosVersion, j.Object.Spec.ForProvider.Reset.Wipe),
 		})
-	case removal.Release:
-		return a.Complete(ctx, j.Lock, j.Object)
 	default:
 		return fmt.Errorf("cannot carry out step %q of a removal: it is not known", step)
 	}

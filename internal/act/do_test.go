@@ -116,8 +116,10 @@ func TestStepsReachTheirMachine(t *testing.T) {
 func TestUnknownStepsAreRefused(t *testing.T) {
 	a := newTestActor(t)
 	j, l := newJob(nil)
-	if err := a.Remove(context.Background(), j, removal.Act{}); err == nil {
-		t.Error("a step of a removal that is not known was carried out")
+	for _, step := range []removal.Step{0, removal.Release} {
+		if err := a.Remove(context.Background(), j, removal.Act{Step: step}); err == nil {
+			t.Errorf("step %q of a removal was carried out, which does nothing to a machine", step)
+		}
 	}
 	if err := a.Reconfigure(context.Background(), j, configchange.Act{}); err == nil {
 		t.Error("a step of a change of configuration that is not known was carried out")
