@@ -72,6 +72,12 @@ func TestTeardown(t *testing.T) {
 			pki:     true,
 			want:    want{Exists: true, PKI: true, Status: corev1.ConditionFalse, Reason: "NotAllowed", Message: "allow-delete", Err: true},
 		},
+		"SaidFalse": {
+			reason:  "Permission is one word, and any other is none.",
+			cluster: newCluster(named, annotated(v1alpha1.AnnotationAllowDelete, "false"), deleted),
+			pki:     true,
+			want:    want{Exists: true, PKI: true, Status: corev1.ConditionFalse, Reason: "NotAllowed", Message: "allow-delete", Err: true},
+		},
 		"AwaitingMachines": {
 			reason:  "While machines are left, the PKI stays and they are named in the order in which they go.",
 			cluster: newCluster(named, allowed, deleted),
