@@ -14,6 +14,7 @@ import (
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/connect"
+	"github.com/maesh/provider-ichor/internal/simulator"
 )
 
 // awaitMessage waits until a condition of an object says something, and reads the object.
@@ -138,6 +139,67 @@ func (w *world) tornDownInOrder(o observer) {
 	for _, m := range w.fleet.Machines() {
 		if m.Stage() != "maintenance" {
 			w.t.Errorf("the cluster is gone, and %s is in stage %q", m.Name(), m.Stage())
+		}
+	}
+}
+
+// clusterDeletedAfterALeave: a cluster is taken down while a control plane that has left etcd is not wiped yet. There is no
+// way back for that one: it is finished first, as it was begun, and only then does the teardown touch another one.
+func (w *world) clusterDeletedAfterALeave(s *transcript) {
+	const space, small = "spare", "small"
+	c, m := &v1alpha1.TalosCluster{}, &v1alpha1.TalosMachine{}
+	names := []string{"first", "second", "third"} // on m1, m2 and m3
+	w.startProvider()
+	w.createNamespace(space)
+	w.apply(clusterConfig, clusterManifest(space, small, v1alpha1.ClusterProviderConfigKind+", name: default", 1))
+	for i, name := range names {
+		w.apply(machineManifest(space, small, name, "controlplane", i+1))
+		w.awaitReason(m, space, name, xpv2.TypeReady, xpv2.ReasonAvailable)
+	}
+	w.learnSecrets(space, small)
+
+	o, allow := w.watch(), map[string]string{v1alpha1.AnnotationAllowDelete: "true"}
+	w.must(w.fleet.Machine("m3").SetFault(simulator.FaultResetLocked, true))
+	w.change(m, space, "third", func() { meta.AddAnnotations(m, allow) })
+	w.must(w.Delete(w.ctx, m))
+	w.awaitMessage(m, space, "third", v1alpha1.TypeRemoval, "did not begin")
+	w.change(c, space, small, func() { meta.AddAnnotations(c, allow) })
+	w.must(w.Delete(w.ctx, c))
+	w.awaitReason(c, space, small, v1alpha1.TypeRemoval, v1alpha1.ReasonAwaitingMachines)
+	s.condition("TalosCluster small, while a control plane that has left etcd cannot be reset", c, v1alpha1.TypeRemoval)
+	for _, name := range names[:2] {
+		w.awaitReason(m, space, name, v1alpha1.TypeRemoval, v1alpha1.ReasonWaitingForLock)
+		s.condition("TalosMachine "+name, m, v1alpha1.TypeRemoval)
+	}
+	w.awaitMessage(m, space, "third", v1alpha1.TypeRemoval, "did not begin")
+	s.condition("TalosMachine third, which has left etcd", m, v1alpha1.TypeRemoval)
+	w.keepsFinalizer(m)
+	if got := w.members("m1"); len(got) != 2 {
+		w.t.Errorf("the members of etcd are %q, want those of the other two", got)
+	}
+
+	w.must(w.fleet.Machine("m3").SetFault(simulator.FaultResetLocked, false))
+	w.awaitGone(c, space, small)
+	for _, name := range names {
+		w.awaitGone(m, space, name)
+	}
+	w.finishedFirst(o)
+}
+
+// finishedFirst: the third machine left etcd once and was reset, however often that had to be asked for; then one of the
+// others, and then the last one, which has nobody to leave.
+func (w *world) finishedFirst(o observer) {
+	w.t.Helper()
+	sent := slices.DeleteFunc(o.sent(), func(s string) bool { return !strings.HasSuffix(s, " Reset") && !strings.HasSuffix(s, "LeaveCluster") })
+	sent = slices.Compact(sent)
+	one, other := []string{"m1 EtcdLeaveCluster", "m1 Reset", "m2 Reset"}, []string{"m2 EtcdLeaveCluster", "m2 Reset", "m1 Reset"}
+	third := []string{"m3 EtcdLeaveCluster", "m3 Reset"}
+	if !slices.Equal(sent, slices.Concat(third, one)) && !slices.Equal(sent, slices.Concat(third, other)) {
+		w.t.Errorf("what was sent to machines: %q", sent)
+	}
+	for _, name := range []string{"m1", "m2", "m3"} {
+		if stage := w.fleet.Machine(name).Stage(); stage != "maintenance" {
+			w.t.Errorf("the cluster is gone, and %s is in stage %q", name, stage)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func TestAccidents(t *testing.T) {
 		{"DiskThatIsNotWiped", w.diskThatIsNotWiped},
 		{"PKISecretDeleted", w.pkiSecretDeleted},
 		{"ClusterDeletedMidRemoval", w.clusterDeletedMidRemoval},
+		{"ClusterDeletedAfterALeave", w.clusterDeletedAfterALeave},
 		{"NamespaceDeleted", w.namespaceDeleted},
 	}
 	for _, a := range all {
