@@ -91,8 +91,8 @@ var layout = map[string]layer{
 	"internal/controller/talosmachine": {
 		imports: []string{
 			"apis/v1alpha1", "internal/act", "internal/clusterlock", "internal/connect", "internal/controller/waiting", "internal/decide/configchange",
-			"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/removal", "internal/disruption", "internal/machineconfig",
-			"internal/metrics", "internal/survey", "internal/talos",
+			"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/removal", "internal/disruption",
+			"internal/machineconfig", "internal/metrics", "internal/survey", "internal/talos",
 		},
 		never: noTalosAPI,
 	},
