@@ -43,6 +43,12 @@ func machineFacts(name string, role facts.Role, approved, removed bool) facts.Ma
 	return facts.Machine{ID: facts.MachineID(name), Name: name, Role: role, Approved: approved, Removed: removed}
 }
 
+// halfRemoved is a machine that was sent its reset, and is not known to be blank yet.
+func halfRemoved(m facts.Machine) facts.Machine {
+	m.Deleting, m.Record = true, &facts.Record{Reset: true}
+	return m
+}
+
 // TestTeardown holds that the PKI outlives every machine that needs it, and that nothing goes without permission.
 func TestTeardown(t *testing.T) {
 	ours, id := bundle(t, 0)
@@ -96,6 +102,16 @@ func TestTeardown(t *testing.T) {
 			cluster:  newCluster(named, allowed, deleted),
 			pki:      true,
 			machines: []facts.Machine{machineFacts("cp-1", facts.ControlPlane, true, false)},
+			want: want{
+				Exists: true, PKI: true, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonAwaitingMachines, Step: stepMachines,
+				Message: "control planes cp-1 (one by one)",
+			},
+		},
+		"HalfRemoved": {
+			reason:   "A machine whose removal has begun still needs the PKI, until that is completed.",
+			cluster:  newCluster(named, allowed, deleted),
+			pki:      true,
+			machines: []facts.Machine{halfRemoved(machineFacts("cp-1", facts.ControlPlane, true, false))},
 			want: want{
 				Exists: true, PKI: true, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonAwaitingMachines, Step: stepMachines,
 				Message: "control planes cp-1 (one by one)",
