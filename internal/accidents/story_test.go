@@ -36,6 +36,7 @@ func TestAccidents(t *testing.T) {
 		{"ManagementPoliciesWithoutDelete", w.managementPoliciesWithoutDelete},
 		{"PausedMidRemoval", w.pausedMidRemoval},
 		{"RecreatedWhileReset", w.recreatedWhileReset},
+		{"OwnPodOnTheVictim", w.ownPodOnTheVictim},
 		{"UnreachableMachine", w.unreachableMachine},
 		{"DiskThatIsNotWiped", w.diskThatIsNotWiped},
 		{"PKISecretDeleted", w.pkiSecretDeleted},

@@ -37,5 +37,5 @@
 //	Node gone                                    nothing: there is nothing to drain (stage reset-locked)
 //	Node named otherwise                         a Node of an earlier name
 //	machine dead for good                        a machine that is dead, with policy RemoveMember
-//	the provider's own pod on the victim         nothing: it is evicted, which is a crash (TestRemovalSurvivesCrashes in talosmachine)
+//	the provider's own pod on the victim         nothing: it is evicted, and the next one goes on (OwnPodOnTheVictim in accidents)
 package faulttest
