@@ -34,6 +34,8 @@ type LostError struct {
 	Holder Holder
 	// Why it is lost, as the end of a sentence.
 	Why string
+	// Elsewhere is true if another process goes on with the same work.
+	Elsewhere bool
 }
 
 func (e *LostError) Error() string {

@@ -121,7 +121,7 @@ func (s *session) reread(ctx context.Context, l *Locks) (*coordinationv1.Lease, 
 	case r.free:
 		return nil, s.lost("its Lease was cleared")
 	case r.Holder.Is(s.record.Holder):
-		return nil, s.lost("another process goes on with this work")
+		return nil, s.elsewhere()
 	}
 	return nil, s.lost("it is held for the " + r.Holder.work())
 }
@@ -165,7 +165,7 @@ func (s *session) release(ctx context.Context, l *Locks) error {
 		r := decode(lease)
 		if !s.matches(lease, r) {
 			if !r.free && r.Holder.Is(s.record.Holder) {
-				return s.lost("another process goes on with this work")
+				return s.elsewhere()
 			}
 			return nil
 		}
@@ -192,4 +192,10 @@ func (s *session) delete(ctx context.Context, l *Locks, lease *coordinationv1.Le
 
 func (s *session) lost(why string) *LostError {
 	return &LostError{Key: s.key, Holder: s.record.Holder, Why: why}
+}
+
+func (s *session) elsewhere() *LostError {
+	err := s.lost("another process goes on with this work")
+	err.Elsewhere = true
+	return err
 }

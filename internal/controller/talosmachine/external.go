@@ -158,5 +158,11 @@ func holderOf(mg *v1alpha1.TalosMachine, purpose string) clusterlock.Holder {
 // wait ends a pass that waits: it is repeated at a fixed pace.
 func (e *external) wait(mg *v1alpha1.TalosMachine) { e.hints.Give(client.ObjectKeyFromObject(mg)) }
 
+// standBack ends a pass whose lock went to another process that does the same work, as two that run at once have it. The more
+// often they meet the longer this one waits: at a fixed pace they would take the lock from each other before either is done.
+func (e *external) standBack(mg *v1alpha1.TalosMachine) {
+	e.hints.TakeBack(client.ObjectKeyFromObject(mg))
+}
+
 // soon ends a pass that did its one thing: the next one follows as soon as the cache can know of it.
 func (e *external) soon(mg *v1alpha1.TalosMachine) { e.hints.GiveSoon(client.ObjectKeyFromObject(mg)) }

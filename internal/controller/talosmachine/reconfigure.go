@@ -162,6 +162,10 @@ func (e *external) rebootAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 		return nil
 	case errors.As(err, &lost):
 		e.rebootWaits(mg, v1alpha1.ReasonWaitingForLock, lostLock(lost))
+		if lost.Elsewhere {
+			e.standBack(mg)
+			return lost // An update that went well is repeated at the pace of the poll.
+		}
 		return nil
 	}
 	if err == nil {

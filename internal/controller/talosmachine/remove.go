@@ -201,6 +201,9 @@ func (e *external) removeAct(ctx context.Context, mg *v1alpha1.TalosMachine, loc
 		// Whoever has it now is met in the next pass. It is a wait and no failure: one that failed is tried again ever later.
 		e.marker.waiting(mg, d.Step.String(), v1alpha1.ReasonWaitingForLock, lostLock(lost), removal.Irreversible(f, target.ID) || pastReturn(mg))
 		e.wait(mg)
+		if lost.Elsewhere {
+			e.standBack(mg)
+		}
 		return nil
 	case talos.ClassOf(err) == talos.Ambiguous:
 		message := fmt.Sprintf("The outcome of the last step (%s) is not known; it is looked at again", d.Step)

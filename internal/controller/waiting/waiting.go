@@ -46,6 +46,9 @@ func (h *Hints) Give(nn types.NamespacedName) { h.give(nn, h.interval) }
 // GiveSoon gives a hint that the current pass of the named object did one thing, and that there is a next one to do.
 func (h *Hints) GiveSoon(nn types.NamespacedName) { h.give(nn, min(Soon, h.interval)) }
 
+// TakeBack takes the hint of the current pass of the named object back: it is repeated after its backoff.
+func (h *Hints) TakeBack(nn types.NamespacedName) { h.take(nn) }
+
 func (h *Hints) give(nn types.NamespacedName, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
