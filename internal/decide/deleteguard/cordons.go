@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/maesh/provider-ichor/internal/decide/facts"
-	"github.com/maesh/provider-ichor/internal/decide/membership"
 )
 
 // CheckCordons keeps a control plane in service while another one is out of it by our hand: a disruption that lost the
@@ -20,32 +19,10 @@ func CheckCordons(f facts.Cluster, t facts.MachineID) *Refusal {
 	}
 	for _, o := range f.Machines {
 		if node, _ := o.Node.Get(); node.Ours && node.Cordoned && o.ID != t && o.Role == facts.ControlPlane && !o.Removed {
-			return refuse(OtherMachineCordoned, afterThat(f, o, node.Name),
+			return refuse(OtherMachineCordoned,
+				fmt.Sprintf("That is finished or undone first, and this goes on by itself then; the conditions of its TalosMachine say what it waits for. If nothing is to become of it, uncordon Node %s", node.Name),
 				"Another control plane is cordoned for a removal or a reboot that was begun before: %s", o.Name)
 		}
 	}
 	return nil
-}
-
-// afterThat says what a person can do about the machine that is out of service. Uncordoning is no way out of a removal: from
-// the leave on, of which the facts know only once it has happened, it would let pods on a machine that is about to be wiped,
-// and a second control plane go.
-func afterThat(f facts.Cluster, o facts.Machine, node string) string {
-	const goesOn = "this goes on by itself then; the conditions of its TalosMachine say what it waits for"
-	switch {
-	case mayHaveLeft(f, o):
-		return "Its removal is past the point of no return, or may be, so it is finished first, and " + goesOn
-	case o.Deleting:
-		return "That is finished or undone first, and " + goesOn + ". To call it off before it leaves etcd, take Delete out of that TalosMachine's managementPolicies, " +
-			"which uncordons it"
-	}
-	return fmt.Sprintf("That is finished or undone first, and %s. If nothing is to become of it, uncordon Node %s", goesOn, node)
-}
-
-// mayHaveLeft tells whether the removal of a machine is past the point of no return, or cannot be told not to be.
-func mayHaveLeft(f facts.Cluster, m facts.Machine) bool {
-	if m.Record == nil {
-		return false
-	}
-	return m.Record.Reset || (m.Record.Member != 0 && membership.Of(f, m).State != membership.Listed)
 }
