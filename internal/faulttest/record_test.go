@@ -127,7 +127,7 @@ func (w *world) tells(fault, machine string, condition xpv2.ConditionType, reaso
 var (
 	// A fingerprint of a maintenance certificate.
 	digest   = regexp.MustCompile(`it has [A-Za-z0-9+/]{43}=`)
-	memberID = regexp.MustCompile(`\b[0-9a-f]{14,16}\b`)
+	memberID = regexp.MustCompile(`\b[0-9a-f]{13,16}\b`)
 	term     = regexp.MustCompile(`in term \d+`)
 )
 
