@@ -150,10 +150,10 @@ func (e *external) observeConfigured(ctx context.Context, mg *v1alpha1.TalosMach
 	}
 	if err := e.compare(ctx, mg); err != nil {
 		mark(mg, v1alpha1.TypeConfigApplied, corev1.ConditionFalse, v1alpha1.ReasonConfigRejected, sentence(err))
-		markReady(mg, e.seen.Observation, f)
+		markReady(mg, e.seen.Observation, f, e.marker.clock.Now())
 		return managed.ExternalObservation{}, err
 	}
-	markReady(mg, e.seen.Observation, f)
+	markReady(mg, e.seen.Observation, f, e.marker.clock.Now())
 	state := configchange.Verdict(e.seen.config)
 	markConfig(mg, state)
 	// A Node that we cordoned, or a lock that we hold, is a reboot that is not finished.

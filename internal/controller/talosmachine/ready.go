@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -19,10 +20,10 @@ const stageRunning = "running"
 
 // markReady says whether the machine is a working member of its cluster. Talos's own readiness covers its services, its
 // static pods, its etcd and its Node; but a Node that another machine writes to as well looks right to both of them.
-func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster) {
+func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster, now time.Time) {
 	live := o.Live
 	m, _ := f.Machine(idOf(mg))
-	old := oldData(mg, f, m)
+	old := oldData(mg, f, m, now)
 	switch {
 	case live.Stage == "booting" || live.Stage == "installing":
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage)+old)
@@ -42,23 +43,23 @@ func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster)
 // gone is what is said of an etcd that is no member any more.
 const gone = "Its etcd does not come up, and the members of etcd do not list it"
 
-// oldData says of a control plane whose etcd runs, or has failed, and is no member: what it may have is the data of a member
-// that was removed, which etcd never takes back, so that it starts it and ends it again for ever. One that joins waits until
-// it is listed, and only then starts. Between two starts the service waits, as it does before the first one: then it is said
-// only if it was before.
-func oldData(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine) string {
+// bootsWithin is how long a machine may boot before its etcd service has more to do than to wait for the machine.
+const bootsWithin = 5 * time.Minute
+
+// oldData says of a control plane whose etcd was started, or has failed, and is no member: what it may have is the data of a
+// member that was removed, which etcd never takes back, so that it starts and ends for ever. One that joins waits until it is
+// listed, and only then starts. The service waits between two starts, which is most of the time, and before the first one:
+// that is told apart by how long the machine boots.
+func oldData(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine, now time.Time) string {
 	live, _ := m.Live.Get()
 	state, known := live.EtcdService.Get()
 	if m.Role != facts.ControlPlane || !known || f.Bootstrapped == "" || membership.Of(f, m).State != membership.Absent {
 		return ""
 	}
-	switch state {
-	case "Running", "Failed":
-	case "Waiting":
-		if !strings.Contains(mg.GetCondition(xpv2.TypeReady).Message, gone) {
-			return ""
-		}
-	default:
+	was := mg.GetCondition(xpv2.TypeReady)
+	boots := was.Reason == v1alpha1.ReasonBooting && now.Sub(was.LastTransitionTime.Time) > bootsWithin
+	waited := state == "Waiting" && (boots || strings.Contains(was.Message, gone))
+	if state != "Running" && state != "Failed" && !waited {
 		return ""
 	}
 	return fmt.Sprintf(". %s. It may have the data of a member that was removed, which etcd never takes back, or it could not join. "+

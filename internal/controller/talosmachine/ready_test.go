@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"strings"
 	"testing"
+	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
@@ -24,12 +25,15 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 		members  []facts.Member
 		stage    string
 		unhealed bool // the only other voter does not serve
+		later    time.Duration
 		want     bool
 	}{
 		"Runs":           {reason: "Nobody lists an etcd that runs.", states: []string{"Running"}, want: true},
 		"Failed":         {reason: "It could not join.", states: []string{"Failed"}, want: true},
 		"BetweenStarts":  {reason: "A service that waits now did run.", states: []string{"Running", "Waiting"}, want: true},
 		"BeforeTheFirst": {reason: "A service that waits may wait for anything.", states: []string{"Waiting"}},
+		"BootsForLong":   {reason: "Nothing that a machine waits for at first takes that long.", states: []string{"Waiting", "Waiting"}, later: 6 * time.Minute, want: true},
+		"BootsNotLong":   {reason: "It may be the first start still.", states: []string{"Waiting", "Waiting"}, later: 4 * time.Minute},
 		"Joins":          {reason: "A service that prepares joins.", states: []string{"Running", "Preparing", "Waiting"}},
 		"Unknown":        {reason: "Nothing is said of what is not known.", states: []string{""}},
 		"Listed":         {reason: "A learner is listed before it starts.", states: []string{"Running"}, members: []facts.Member{member, joining}},
@@ -64,13 +68,15 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 			if tc.begun != "" {
 				f.Bootstrapped = ""
 			}
+			now := time.Now()
 			for _, state := range tc.states {
 				live.EtcdService = facts.Unknown[string]("no answer")
 				if state != "" {
 					live.EtcdService = facts.Of(state)
 				}
 				f.Machines[1].Live = facts.Of(live)
-				markReady(mg, survey.Observation{Live: live}, f)
+				markReady(mg, survey.Observation{Live: live}, f, now)
+				now = now.Add(tc.later)
 			}
 			said := mg.GetCondition(xpv2.TypeReady).Message
 			if got := strings.Contains(said, "data of a member that was removed") && strings.Contains(said, "talosctl reset"); got != tc.want {
