@@ -701,10 +701,15 @@ func TestUnreachableMachineIsRemovedThroughAPeer(t *testing.T) {
 
 func TestOtherMachineAtTheAddressIsLeftAlone(t *testing.T) {
 	b := newBench(t, 3, four, nil)
-	b.box("cp-4").uuid = "00000000-0000-4000-8000-00000000dead"
+	b.pass("cp-4")
+	was := b.get("cp-4").Status.AtProvider.Etcd.MemberID
+	b.box("cp-4").uuid, b.box("cp-4").member = "00000000-0000-4000-8000-00000000dead", b.box("cp-3").member
 	b.remove("cp-4")
 	for range 5 {
 		b.pass("cp-4")
+	}
+	if now := b.get("cp-4").Status.AtProvider.Etcd.MemberID; was == "" || now != was {
+		t.Errorf("the member of cp-4 was %q, and is said to be %q while another machine answers", was, now)
 	}
 	if sent := b.sent(); len(sent) > 0 {
 		t.Errorf("another machine has the address, and it was sent: %q", sent)

@@ -12,6 +12,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/decide/configchange"
 	"github.com/maesh/provider-ichor/internal/decide/deleteguard"
 	"github.com/maesh/provider-ichor/internal/decide/facts"
+	"github.com/maesh/provider-ichor/internal/decide/membership"
 	"github.com/maesh/provider-ichor/internal/survey"
 )
 
@@ -54,14 +55,18 @@ func (e *external) showFacts(mg *v1alpha1.TalosMachine, f facts.Cluster) {
 }
 
 // etcdOf says what is known of the etcd member of a machine. The ID that the machine was last seen to have is kept while
-// it does not answer: a removal may need it.
+// it does not answer, or another machine does in its place: a removal may need it, and would take out the member of the
+// other one.
 func etcdOf(m facts.Machine, f facts.Cluster) *v1alpha1.MachineEtcdObservation {
 	o := &v1alpha1.MachineEtcdObservation{Healthy: "unknown", State: "unknown", MemberID: v1alpha1.FormatMemberID(uint64(m.LastMember))}
-	live, _ := m.Live.Get()
-	id, ok := live.Member.Get()
-	if ok {
-		o.MemberID = v1alpha1.FormatMemberID(uint64(id))
+	id := membership.Running(m)
+	if id == 0 {
+		if membership.Of(f, m).State == membership.Absent {
+			o.State = "absent"
+		}
+		return o
 	}
+	o.MemberID = v1alpha1.FormatMemberID(uint64(id))
 	for _, v := range f.Etcd.Views {
 		if v.Machine != m.ID {
 			continue
@@ -77,10 +82,6 @@ func etcdOf(m facts.Machine, f facts.Cluster) *v1alpha1.MachineEtcdObservation {
 		default:
 			o.Healthy, o.State = "yes", "voter"
 		}
-		return o
-	}
-	if ok && id == 0 {
-		o.State = "absent"
 	}
 	return o
 }

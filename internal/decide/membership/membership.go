@@ -92,7 +92,7 @@ func listed(f facts.Cluster, m facts.Machine, views []facts.View) (facts.Member,
 		return facts.Member{}, nil
 	}
 	slices.SortFunc(found, func(a, b facts.Member) int { return cmp.Compare(a.ID, b.ID) })
-	if i := slices.IndexFunc(found, func(e facts.Member) bool { return e.ID != running(m) }); i > 0 {
+	if i := slices.IndexFunc(found, func(e facts.Member) bool { return e.ID != Running(m) }); i > 0 {
 		found = found[i:]
 	}
 	member := found[0]
@@ -110,7 +110,7 @@ func listed(f facts.Cluster, m facts.Machine, views []facts.View) (facts.Member,
 func isOf(f facts.Cluster, m facts.Machine, e facts.Member) bool {
 	if slices.Contains(IDs(m), e.ID) {
 		// What m was last seen to be counts for nothing against a machine that says to be it now.
-		return running(m) == e.ID || len(runners(f, e.ID)) == 0
+		return Running(m) == e.ID || len(runners(f, e.ID)) == 0
 	}
 	if e.Name != "" && !e.Learner {
 		return false
@@ -164,7 +164,7 @@ func mayRunAnother(m facts.Machine) bool {
 	case live.Mode == facts.Maintenance, facts.Is(live.EtcdService, "Finished"):
 		return false
 	}
-	return running(m) == 0
+	return Running(m) == 0
 }
 
 // NeverBegun tells whether it is certain that the cluster never had an etcd: nobody wrote down that it has, every approved
@@ -223,7 +223,7 @@ func disowned(views []facts.View, id facts.MemberID) bool {
 // IDs are the IDs of the members that m may be, as far as anybody ever saw: what it says now, what a removal wrote down,
 // and what it was last seen to be. Each once, none zero.
 func IDs(m facts.Machine) []facts.MemberID {
-	ids := []facts.MemberID{running(m), m.LastMember}
+	ids := []facts.MemberID{Running(m), m.LastMember}
 	if m.Record != nil {
 		ids = append(ids, m.Record.Member)
 	}
@@ -231,9 +231,9 @@ func IDs(m facts.Machine) []facts.MemberID {
 	return slices.DeleteFunc(slices.Compact(ids), func(id facts.MemberID) bool { return id == 0 })
 }
 
-// running is the member that m's own etcd says to be, or zero. Another machine that answers at m's address speaks for
+// Running is the member that m's own etcd says to be, or zero. Another machine that answers at m's address speaks for
 // itself: taken for m, it would have two owners there, or m a member that is not its own.
-func running(m facts.Machine) facts.MemberID {
+func Running(m facts.Machine) facts.MemberID {
 	live, _ := m.Live.Get()
 	if m.UUID != "" && !strings.EqualFold(live.UUID, m.UUID) {
 		return 0
@@ -247,7 +247,7 @@ func running(m facts.Machine) facts.MemberID {
 func Owner(f facts.Cluster, id facts.MemberID) (facts.Machine, bool) {
 	found := runners(f, id)
 	if len(found) == 0 {
-		found = those(f, func(m facts.Machine) bool { return running(m) == 0 && slices.Contains(IDs(m), id) })
+		found = those(f, func(m facts.Machine) bool { return Running(m) == 0 && slices.Contains(IDs(m), id) })
 	}
 	if len(found) != 1 {
 		return facts.Machine{}, false
@@ -260,7 +260,7 @@ func Contested(f facts.Cluster, id facts.MemberID) bool { return len(runners(f, 
 
 // runners are the machines that say to run a member.
 func runners(f facts.Cluster, id facts.MemberID) []facts.Machine {
-	return those(f, func(m facts.Machine) bool { return running(m) == id })
+	return those(f, func(m facts.Machine) bool { return Running(m) == id })
 }
 
 // those are the machines of the cluster of which something is true.

@@ -98,7 +98,7 @@ func (c *checker) settleMachine(w world, i uint8) {
 		t.voters, t.learner = t.voters|bit(m.data), t.learner&^bit(m.data)
 		n.leaveUp |= bit(i) // It is up now; if it fails before a leave is done, that is not the leave's fault.
 		if m.declared && m.answers() {
-			t.seen, t.seenOf = m.data, 0
+			t.seen = m.data
 		}
 	default:
 		return
@@ -120,7 +120,7 @@ func (w *world) isLeaving() bool {
 // configurable tells whether the controller's Create gives a blank machine its configuration.
 func (w *world) configurable(i uint8) bool {
 	m := &w.machines[i]
-	ghost := m.seen != 0 && m.seenOf == 0 && (m.voters|m.learner)&bit(m.seen) != 0
+	ghost := m.seen != 0 && (m.voters|m.learner)&bit(m.seen) != 0
 	return m.present() && m.approved && !m.deleting && !w.teardown && m.answers() && !ghost
 }
 
@@ -169,7 +169,7 @@ func (c *checker) fail(w world) {
 		c.failing(w, i, m.dead, comesBack, func(t *machine) { t.dead = false })
 		c.failing(w, i, m.runs(), etcdStops, func(t *machine) { t.etcd = false })
 		c.failing(w, i, m.up && m.heard, isUnheard, func(t *machine) { t.heard = false })
-		c.failing(w, i, m.seen != 0, losesStatus, func(t *machine) { t.seen, t.seenOf = 0, 0 })
+		c.failing(w, i, m.seen != 0, losesStatus, func(t *machine) { t.seen = 0 })
 		c.failing(w, i, m.leaving != 0, leaveFails, func(t *machine) { t.leaving = 0 })
 		c.failing(w, i, m.resetting, isLocked, func(t *machine) { t.resetting = false })
 		c.failing(w, i, m.resetting && !w.calling(), rebootsUnwiped, func(t *machine) { t.resetting, t.etcd = false, true })

@@ -62,7 +62,7 @@ func (w *world) object(i uint8) facts.Machine {
 	m := &w.machines[i]
 	o := facts.Machine{
 		ID: facts.MachineID(ids[i]), Name: names[i], Role: facts.ControlPlane, Address: names[i], Approved: m.approved, Deleting: m.deleting,
-		AllowDelete: m.allowed, Removed: m.completed, UUID: uuids[i], RemoveUnreachable: m.policy, LastMember: m.seenID(i),
+		AllowDelete: m.allowed, Removed: m.completed, UUID: uuids[i], RemoveUnreachable: m.policy, LastMember: memberID(i, m.seen),
 		Live: w.live(i), Node: w.nodeOf(i),
 	}
 	if m.accepted {
@@ -72,14 +72,6 @@ func (w *world) object(i uint8) facts.Machine {
 		o.Record = &facts.Record{UUID: uuids[i], BootID: "boot", Member: memberID(i, m.recorded-1), Reset: m.resetNoted}
 	}
 	return o
-}
-
-// seenID is the member that the status of machine i says.
-func (m *machine) seenID(i uint8) facts.MemberID {
-	if m.seenOf != 0 {
-		i = m.seenOf - 1
-	}
-	return memberID(i, m.seen)
 }
 
 // live is what answers at the address of a machine.

@@ -117,16 +117,11 @@ func (c *checker) look(w world, r, i uint8, k work) {
 	}
 }
 
-// see writes into the status which member answers at the address of a machine.
+// see writes into the status which member the machine runs, if it is the machine itself that answers at its address.
 func (w *world) see(i uint8) {
-	m := &w.machines[i]
 	live, _ := w.live(i).Get()
-	if id, ok := live.Member.Get(); ok {
-		owner, member := named(id)
-		m.seen, m.seenOf = member, 0
-		if owner != i {
-			m.seenOf = owner + 1
-		}
+	if id, ok := live.Member.Get(); ok && live.UUID == uuids[i] {
+		_, w.machines[i].seen = named(id)
 	}
 }
 

@@ -21,10 +21,9 @@ func (w *world) rank(i uint8) uint64 {
 	p.put(m.born, 2)
 	p.put(m.voters>>1, 3)
 	p.put(m.learner>>1, 3)
-	p.flags(m.seenOf != 0, m.byHand)
+	p.flags(m.byHand)
 	isTwin := slices.ContainsFunc(w.machines[:], func(o machine) bool { k, ok := o.twin(); return ok && k == int(i) })
-	isSeen := slices.ContainsFunc(w.machines[:], func(o machine) bool { return o.seenOf == i+1 })
-	p.flags(isTwin, isSeen, w.leader == i+1, w.lock.holder == i+1, w.lagger == i+1, w.lagged != 0 && w.laggedOf == i,
+	p.flags(isTwin, w.leader == i+1, w.lock.holder == i+1, w.lagger == i+1, w.lagged != 0 && w.laggedOf == i,
 		w.passes[0].machine == i+1, w.passes[1].machine == i+1, w.names(0, i), w.names(1, i),
 		w.passes[0].up&bit(i) != 0, w.passes[1].up&bit(i) != 0, w.passes[0].heard&bit(i) != 0, w.passes[1].heard&bit(i) != 0, w.leaveUp&bit(i) != 0)
 	return p.word
@@ -100,7 +99,6 @@ func (w world) permuted(order [maxMachines]uint8) world {
 		if k, ok := m.twin(); ok {
 			m.at = twins + place[k]
 		}
-		m.seenOf = one(m.seenOf)
 		v.machines[i] = m
 	}
 	for r := range v.passes {

@@ -40,10 +40,9 @@ type machine struct {
 	// recorded is the member that the removal wrote down, plus one; zero is no record.
 	recorded   uint8
 	resetNoted bool
-	// seen is the member that status says, or zero; seenOf is whose it is: the machine's own if zero, else that of another
-	// machine, plus one, which answered in its place.
-	seen, seenOf uint8
-	config       uint8
+	// seen is the member that status says, or zero.
+	seen   uint8
+	config uint8
 
 	// The hardware. One that is dead does not come back unless a fault brings it back.
 	blank, up, heard, dead bool
