@@ -219,10 +219,13 @@ func quorumWouldBreak(g gate) *Refusal {
 	if quorum.Holds(up, n) && quorum.Holds(afterUp, afterN) {
 		return nil
 	}
-	wayOut := "Approve another control plane and wait until it is a voter"
-	if sick := g.sick(); len(sick) > 0 {
+	wayOut, sick := "Approve another control plane and wait until it is a voter", g.sick()
+	switch {
+	case len(sick) > 0:
 		wayOut = repair(sick)
-	} else if g.stays {
+	case g.f.Teardown:
+		wayOut = "This goes on by itself once no other control plane is a member of etcd; the conditions of their TalosMachines say what they wait for. A learner that neither becomes a voter nor goes is removed with talosctl etcd remove-member"
+	case g.stays:
 		wayOut = "Approve more control planes and wait until they are voters, or do it by hand at a time when the cluster may stand still"
 	}
 	return refuse(QuorumWouldBreak, wayOut,

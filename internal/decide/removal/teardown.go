@@ -29,7 +29,7 @@ func (r removal) teardown() Decision {
 		r.anyway = " without leaving etcd (it is the last control plane)"
 		return r.finish()
 	case r.etcdIsLost():
-		r.anyway = " without leaving etcd (which does not serve any more)"
+		r.anyway = " without leaving etcd (none of its members that answer serves)"
 		return r.finish()
 	}
 	return r.leaveFirst()
