@@ -104,7 +104,7 @@ func (w *world) checkReset(i uint8, p pass) violation {
 
 // checkLastReset is for a teardown: a member is reset only if it is the last, or if etcd does not serve any more.
 func (w *world) checkLastReset(i uint8, p pass) violation {
-	others := w.upVoters() &^ bit(i)
+	others := w.upVoters() & p.heard &^ bit(i) // Who did not answer at the look, and does now, could not be asked.
 	for k := range w.machines {
 		if o := &w.machines[k]; others&bit(uint8(k)) != 0 && (!o.present() || !o.approved || !o.heard || o.at != itself) {
 			others &^= bit(uint8(k)) // Nobody's, or nobody who answers.
