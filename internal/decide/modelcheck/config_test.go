@@ -10,7 +10,7 @@ type config struct {
 	// How often what may happen: faults, deletions, and other requests.
 	faults, deletes, edits uint8
 	// Which faults and requests, besides those that are always possible.
-	deaths, swaps, wipes, tampers bool
+	deaths, swaps, wipes, tampers, alarms bool
 	// skewed lets every clock that judges whether the lock has expired be wrong by any amount.
 	skewed                                        bool
 	unasked, changes, callsOff, counts, teardowns bool

@@ -91,6 +91,7 @@ const (
 	wayUncordon
 	wayDeclare
 	wayRemoveMachine
+	wayDisarm
 )
 
 // phrases are how texts name a way out. A person who reads one knows what to do, and so does the model: it does nothing
@@ -103,7 +104,8 @@ var phrases = []struct {
 	{wayRepair, "epair"}, {wayRepair, "see its console"}, {wayRepair, "Bring"}, {wayRepair, "look after the etcd"}, {wayRepair, "see its etcd"},
 	{wayApprove, "pprove"}, {wayCount, "controlPlane.count"}, {wayPolicy, "unreachable.policy"}, {wayAccept, "accept-unwiped-disk"},
 	{wayOrphan, "take Delete out"}, {wayAllow, "allow-delete"}, {wayTeardown, "delete its TalosCluster"},
-	{wayRemoveMember, "talosctl etcd remove-member"}, {wayRestore, "restore etcd from a snapshot"}, {wayUncordon, "uncordon Node"}, {wayRemoveMachine, "remove its machine"}, {wayDeclare, "declare it if it is not declared"}, {wayAddress, "Correct spec.forProvider.address"},
+	{wayRemoveMember, "talosctl etcd remove-member"}, {wayRestore, "restore etcd from a snapshot"}, {wayUncordon, "uncordon Node"}, {wayRemoveMachine, "remove its machine"}, {wayDeclare, "declare it if it is not declared"}, {wayDisarm, "disarm the alarm"},
+	{wayAddress, "Correct spec.forProvider.address"},
 }
 
 func waysIn(text string) ways {

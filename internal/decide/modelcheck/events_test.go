@@ -155,6 +155,10 @@ func (c *checker) heal(w world) {
 		}
 		c.emit(n, did, heal, violation{})
 	}
+	if n := w; w.alarm == untold {
+		n.alarm = noAlarm
+		c.emit(n, action{verb: tellsAlarms}, heal, violation{})
+	}
 }
 
 // fail is what goes wrong, each at the price of one fault.
@@ -181,6 +185,13 @@ func (c *checker) fail(w world) {
 		for k := range c.cfg.size() {
 			c.failing(w, i, k != i && w.machines[k].at == itself && w.machines[k].born > 0, givesAddress, func(t *machine) { t.at = twins + k })
 		}
+	}
+	if n := w; w.alarm == noAlarm && c.cfg.alarms {
+		n.faults--
+		n.alarm = raised
+		c.emit(n, action{verb: raisesAlarm}, fault, violation{})
+		n.alarm = untold
+		c.emit(n, action{verb: hidesAlarms}, fault, violation{})
 	}
 	if n := w; w.lock.holder != 0 && c.cfg.tampers {
 		n.lock, n.tampered = lease{}, true

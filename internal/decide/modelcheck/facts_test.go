@@ -52,10 +52,21 @@ func (w *world) facts() facts.Cluster {
 		f.Machines = append(f.Machines, w.object(i))
 		if v, ok := w.view(i); ok {
 			f.Etcd.Views = append(f.Etcd.Views, v)
-			f.Etcd.Alarms = facts.Of[[]facts.Alarm](nil)
+			f.Etcd.Alarms = w.alarms()
 		}
 	}
 	return f
+}
+
+// alarms are what any member tells.
+func (w *world) alarms() facts.Known[[]facts.Alarm] {
+	switch w.alarm {
+	case raised:
+		return facts.Of([]facts.Alarm{{Name: "NOSPACE"}})
+	case untold:
+		return facts.Unknown[[]facts.Alarm]("nobody told")
+	}
+	return facts.Of[[]facts.Alarm](nil)
 }
 
 func (w *world) object(i uint8) facts.Machine {

@@ -58,6 +58,10 @@ func (c *checker) helpCluster(w world, i uint8, named ways) {
 			}
 		})
 	}
+	if n := w; named&wayDisarm != 0 && w.alarm == raised {
+		n.alarm = noAlarm
+		c.emit(n, action{verb: disarms}, help, violation{})
+	}
 	if n := w; named&wayCount != 0 && w.declared > 1 {
 		n.declared -= 2
 		c.emit(n, action{verb: setsCount, machine: n.declared}, help, violation{})

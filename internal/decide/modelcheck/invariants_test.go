@@ -164,6 +164,9 @@ func (w *world) checkLook(i uint8, p pass) violation {
 	if p.step == reboot && w.approved()%2 == 0 {
 		return violation{"4.2", "a reboot while the number of control planes is even"}
 	}
+	if p.step == reboot && w.alarm != noAlarm {
+		return violation{"4.3", "a reboot while etcd has an alarm, or may have"}
+	}
 	if w.teardown || p.work != removing || p.step == 0 || p.step > release {
 		return violation{}
 	}
@@ -190,6 +193,8 @@ func (w *world) checkLeave(i uint8, p pass) violation {
 	switch {
 	case !m.allowed:
 		return violation{"4.1", "a removal that nobody allowed"}
+	case w.alarm != noAlarm:
+		return violation{"4.3", "a member goes while etcd has an alarm, or may have"}
 	case w.approved()-1 < int(w.declared), serving && w.voters()-1 < int(w.declared):
 		return violation{"4.1", "fewer control planes than declared are left"}
 	case w.serves() && m.node && (!m.ours || m.pods) && m.up && !m.blank:

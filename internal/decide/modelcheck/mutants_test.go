@@ -140,6 +140,22 @@ func somebodyElseLeads(f facts.Cluster, target facts.MachineID) facts.Cluster {
 	return f
 }
 
+// noAlarmIsRaised has no alarm where one is raised.
+func noAlarmIsRaised(f facts.Cluster, _ facts.MachineID) facts.Cluster {
+	if f.Etcd.Alarms.IsKnown() {
+		f.Etcd.Alarms = facts.Of[[]facts.Alarm](nil)
+	}
+	return f
+}
+
+// noAlarmIsTold takes alarms that nobody tells for none.
+func noAlarmIsTold(f facts.Cluster, _ facts.MachineID) facts.Cluster {
+	if !f.Etcd.Alarms.IsKnown() {
+		f.Etcd.Alarms = facts.Of[[]facts.Alarm](nil)
+	}
+	return f
+}
+
 // What a mutant is shown in: a cluster that may lose two of three, one that replaces, and one that reboots.
 var (
 	shrinks  = config{name: "shrinks", voters: 3, declared: 1, replicas: 1, faults: 1, deletes: 2}
@@ -151,6 +167,7 @@ var (
 	givesUp  = config{name: "gives up", voters: 3, declared: 1, replicas: 1, deletes: 1, edits: 1, callsOff: true}
 	swaps    = config{name: "swaps", voters: 3, declared: 1, replicas: 1, faults: 2, deletes: 1, swaps: true}
 	pair     = config{name: "pair", voters: 3, declared: 1, replicas: 2, faults: 1, deletes: 2}
+	alarms   = config{name: "alarms", voters: 3, declared: 1, replicas: 1, faults: 1, deletes: 1, edits: 1, changes: true, alarms: true}
 	loses    = config{name: "loses", voters: 4, declared: 1, replicas: 1, faults: 1, deletes: 2, edits: 1, callsOff: true}
 )
 
@@ -170,6 +187,8 @@ func mutants() []mutant {
 		{"the leader may leave", rules{show: somebodyElseLeads}, shrinks, 0},
 		{"a reset that was sent was done", rules{show: ofMachines(whatWasResetIsBlank)}, shrinks, 0},
 		{"health is not asked before a reboot", rules{show: everybodyIsHealthy}, reboots, 0},
+		{"alarms are not looked at", rules{show: noAlarmIsRaised}, alarms, 0},
+		{"alarms that nobody tells are none", rules{show: noAlarmIsTold}, alarms, 0},
 		{"the lock is not read again", rules{broken: forgetsToReread}, pair, 0},
 		{"the point of no return is not marked", rules{broken: forgetsToMark}, shrinks, 0},
 		{"the machine proves nothing", rules{broken: forgetsToProve}, swaps, 0},

@@ -24,6 +24,7 @@ const (
 	etcdStarts
 	isHeard
 	getsItsAddress
+	tellsAlarms
 
 	goesDown
 	dies
@@ -38,6 +39,8 @@ const (
 	losesAddress
 	givesAddress
 	deletesLease
+	raisesAlarm
+	hidesAlarms
 
 	isDeleted
 	isPruned
@@ -54,6 +57,7 @@ const (
 	removesByHand
 	isDeclared
 	uncordons
+	disarms
 
 	chooses
 	writesDown
@@ -91,6 +95,13 @@ var on = map[verb]string{
 	removesByHand: "a person removes the member of %s with talosctl",
 }
 
+// ofAll are the sentences of what happens to no machine alone.
+var ofAll = map[verb]string{
+	expires: "five minutes pass: the lock expires", deletesLease: "somebody deletes the Lease by hand", takesDown: "the TalosCluster is deleted, allowed",
+	raisesAlarm: "etcd raises an alarm", hidesAlarms: "nobody tells the alarms of etcd any more", tellsAlarms: "the alarms of etcd are told again",
+	disarms: "a person disarms the alarm of etcd",
+}
+
 // String is the action as a line of a story.
 func (a action) String() string {
 	who, name := string(rune('A'+a.replica)), fmt.Sprintf("cp-%d", a.machine+1)
@@ -122,17 +133,14 @@ func (a action) String() string {
 		return fmt.Sprintf("replica %s writes down that %s is bootstrapped%s", who, name, map[bool]string{true: ", and is refused: somebody else did"}[a.failed])
 	case bootstraps:
 		return fmt.Sprintf("replica %s sends Bootstrap to %s%s", who, name, map[bool]string{true: ", which fails, or is killed right after it"}[a.failed])
-	case expires:
-		return "five minutes pass: the lock expires"
-	case deletesLease:
-		return "somebody deletes the Lease by hand"
-	case takesDown:
-		return "the TalosCluster is deleted, allowed"
 	case setsCount:
 		return fmt.Sprintf("the declared number of control planes is set to %d", a.machine)
-	default:
-		return fmt.Sprintf(on[a.verb], name)
+	default: // The others have one sentence each.
 	}
+	if sentence, ok := ofAll[a.verb]; ok {
+		return sentence
+	}
+	return fmt.Sprintf(on[a.verb], name)
 }
 
 // String is what is special about a world, for whoever has to find out why nothing moves in it.

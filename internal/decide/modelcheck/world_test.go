@@ -27,6 +27,13 @@ const (
 	staged
 )
 
+// What etcd tells of its alarms.
+const (
+	noAlarm uint8 = iota
+	raised
+	untold
+)
+
 // elsewhere is a call that nobody waits for any more: the process that made it has died.
 const elsewhere = 3
 
@@ -96,6 +103,7 @@ type world struct {
 	// leaveUp are the machines whose voters were up when the leave that is under way was decided.
 	leaveUp  uint8
 	declared uint8
+	alarm    uint8
 	teardown bool
 	// tampered is true once a person took the lock away by hand: who does that answers for what it kept apart.
 	tampered bool
