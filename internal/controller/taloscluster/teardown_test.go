@@ -182,6 +182,44 @@ func TestTeardown(t *testing.T) {
 	}
 }
 
+// lockedWorld is a world whose cluster is being deleted, and a pass over it that has the lock of a bootstrap that never ended.
+func lockedWorld(t *testing.T) (*world, *external, *v1alpha1.TalosCluster) {
+	t.Helper()
+	w := startedWorld(t, annotated(v1alpha1.AnnotationAllowDelete, "true"), deleted)
+	e, c := w.external(w), w.cluster(context.Background())
+	if _, err := e.locks.Acquire(context.Background(), name(c), holderOf(c)); err != nil {
+		t.Fatalf("cannot take the lock: %v", err)
+	}
+	if _, err := e.Observe(context.Background(), c); err != nil {
+		t.Fatalf("Observe(...): %v", err)
+	}
+	return w, e, c
+}
+
+// TestTeardownGivesBackTheLock: machines that are to be taken down would wait for it until it expires.
+func TestTeardownGivesBackTheLock(t *testing.T) {
+	w, e, c := lockedWorld(t)
+	if _, err := e.Delete(context.Background(), c); err != nil {
+		t.Fatalf("Delete(...): %v", err)
+	}
+	if l := lease(t, w); l != nil {
+		t.Errorf("the lock is still held: %+v", l.Spec)
+	}
+}
+
+// TestTeardownTellsOfALockThatStays: nothing goes on behind a lock that could not be given back.
+func TestTeardownTellsOfALockThatStays(t *testing.T) {
+	w, e, c := lockedWorld(t)
+	denied := errors.New("deletes are denied")
+	w.api.before = func(int) error { return denied }
+	if _, err := e.Delete(context.Background(), c); !errors.Is(err, denied) {
+		t.Errorf("Delete(...): %v, want what failed", err)
+	}
+	if lease(t, w) == nil {
+		t.Error("the lock was given back all the same")
+	}
+}
+
 // TestTeardownSince holds that a teardown that waits writes nothing new: its status says since when it waits.
 func TestTeardownSince(t *testing.T) {
 	ours, id := bundle(t, 0)
