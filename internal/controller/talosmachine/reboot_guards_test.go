@@ -134,6 +134,33 @@ func TestAbandonedRebootUndoesItsCordon(t *testing.T) {
 	b.wantNothingHeld()
 }
 
+// TestBlockedDrainOfARebootWaits: a pod that may not be evicted now is a wait at its own pace that names the pod and its budget,
+// and neither a failure nor silence. Nothing is rebooted under the pod.
+func TestBlockedDrainOfARebootWaits(t *testing.T) {
+	b := newConfigured(t, four[:3], nil)
+	relax := b.tightenBudget("cp-2")
+	b.needReboot("cp-2")
+	b.cordonBy("cp-2")
+	for range 3 {
+		if res := b.pass("cp-2"); res.RequeueAfter != pass {
+			t.Errorf("a blocked drain is asked for again after %+v, want %s", res, pass)
+		}
+		c := b.condition("cp-2", v1alpha1.TypeConfigApplied)
+		if c.Reason != v1alpha1.ReasonRebooting || !strings.Contains(c.Message, `"tight"`) || !strings.Contains(c.Message, "apps/db-0") {
+			t.Errorf("the condition does not name pod and budget: %+v", c)
+		}
+		if synced := b.condition("cp-2", xpv2.TypeSynced); synced.Status != corev1.ConditionTrue {
+			t.Errorf("Synced is %s: %q", synced.Status, synced.Message)
+		}
+		b.wantLock("cp-2")
+	}
+	if n := count(b.sent(), "Reboot"); n > 0 {
+		t.Errorf("it was rebooted with its Node not drained: %q", b.sent())
+	}
+	relax()
+	b.inSync("cp-2")
+}
+
 // TestFailedRebootIsTold: a step that a machine did not take is no success.
 func TestFailedRebootIsTold(t *testing.T) {
 	b := cordonForReboot(t)

@@ -465,8 +465,9 @@ func TestFailingLeaveIsTold(t *testing.T) {
 	b.removed("cp-4")
 }
 
-func TestDrainBlockedWaits(t *testing.T) {
-	b := newBench(t, 3, four, nil)
+// tightenBudget runs a pod on a Node that a budget keeps there, until it is relaxed.
+func (b *bench) tightenBudget(node string) (relax func()) {
+	b.t.Helper()
 	b.must(b.kube.Tracker().Add(&policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "apps", Name: "tight"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
@@ -476,7 +477,7 @@ func TestDrainBlockedWaits(t *testing.T) {
 			Namespace: "apps", Name: "db-0",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}},
 		},
-		Spec: corev1.PodSpec{NodeName: "cp-4"},
+		Spec: corev1.PodSpec{NodeName: node},
 	}))
 	tight := true
 	b.kube.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -488,6 +489,12 @@ func TestDrainBlockedWaits(t *testing.T) {
 		}
 		return true, nil, b.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "apps", "db-0")
 	})
+	return func() { tight = false }
+}
+
+func TestDrainBlockedWaits(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	relax := b.tightenBudget("cp-4")
 	b.remove("cp-4")
 	for range 5 {
 		b.pass("cp-4")
@@ -508,7 +515,7 @@ func TestDrainBlockedWaits(t *testing.T) {
 	if c := b.get("cp-4").GetCondition(v1alpha1.TypeRemoval); !strings.Contains(c.Message, "longer than 10m0s") {
 		t.Errorf("the condition does not say that the drain takes too long: %+v", c)
 	}
-	tight = false
+	relax()
 	b.walk("cp-4")
 	b.removed("cp-4")
 }
