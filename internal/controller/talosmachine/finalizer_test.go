@@ -133,6 +133,19 @@ func TestUntouchedMachineIsLetGo(t *testing.T) {
 	}
 }
 
+// TestUntouchedMachineNeedsNoCluster: with nothing to undo, a cluster that cannot be opened, or surveyed, keeps nobody.
+func TestUntouchedMachineNeedsNoCluster(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	b.conn.knock = func(context.Context, *v1alpha1.TalosCluster, bool) (Doors, error) {
+		return nil, errors.New("the credentials are denied")
+	}
+	b.callOff("cp-4")
+	b.must(b.letGo("cp-4"))
+	if f := b.get("cp-4").GetFinalizers(); len(f) > 0 {
+		t.Errorf("finalizers %q", f)
+	}
+}
+
 // leavingBench is a bench in which cp-4 leaves etcd, and the lock is lost meanwhile: nothing but the leave itself says that
 // there is no way back.
 func leavingBench(t *testing.T) *bench {
