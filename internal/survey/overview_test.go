@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -77,6 +78,37 @@ func TestOverviewIsShared(t *testing.T) {
 	}
 	if got := o.opened.Load(); got != 2 || !second.TakenAt.After(start) {
 		t.Errorf("surveys after the maximum age: got %d, want 2", got)
+	}
+}
+
+// A meanwhile is a clock on which something else happens, once, while somebody reads the time.
+type meanwhile struct {
+	clock.PassiveClock
+	happens func()
+}
+
+func (m *meanwhile) Now() time.Time {
+	if happens := m.happens; happens != nil {
+		m.happens = nil
+		happens()
+	}
+	return m.PassiveClock.Now()
+}
+
+// Two find that the last overview is too old, and one of them has a new one before the other begins: that is good for both.
+func TestOverviewIsSharedByWhoComesLate(t *testing.T) {
+	o := gated()
+	close(o.gate)
+	s, clk := surveyor(t, o, controlPlanes()...)
+	ask := func() {
+		if _, err := s.Overview(t.Context(), home, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.clock = &meanwhile{PassiveClock: clk, happens: ask}
+	ask()
+	if got := o.opened.Load(); got != 1 {
+		t.Errorf("surveys: got %d, want 1", got)
 	}
 }
 
