@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -56,10 +59,36 @@ func TestHolderGone(t *testing.T) {
 	}
 }
 
-// TestLeaseLabels holds that a Lease is labelled with the cluster that it belongs to, by which it is watched.
-func TestLeaseLabels(t *testing.T) {
-	lease := types.NamespacedName{Namespace: ns, Name: clusterlock.LeaseName(cluster)}
-	if got := leaseLabels(lease)[v1alpha1.LabelCluster]; got != cluster {
-		t.Errorf("leaseLabels(%s): cluster %q, want %q", lease, got, cluster)
+// TestLocks holds that the Lease of a cluster is labelled with it, by which it is watched, and that a removal that was past the
+// point of no return when its object went, be it by force, does not keep the cluster locked for good.
+func TestLocks(t *testing.T) {
+	scheme, err := NewScheme()
+	if err != nil {
+		t.Fatalf("NewScheme(): %v", err)
+	}
+	ctx, clk := context.Background(), clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	next := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cp-2", UID: "2"}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(next).Build()
+	locks, key := newLocks(api, api, clk), types.NamespacedName{Namespace: ns, Name: clusterlock.LeaseName(cluster)}
+	gone, err := locks.Acquire(ctx, key, clusterlock.Holder{Kind: v1alpha1.TalosMachineKind, Name: "cp-1", UID: "1"})
+	if err != nil {
+		t.Fatalf("Acquire(...): %v", err)
+	}
+	lease := &coordinationv1.Lease{}
+	if err := api.Get(ctx, key, lease); err != nil || lease.GetLabels()[v1alpha1.LabelCluster] != cluster {
+		t.Errorf("Lease %s has labels %v (%v), want that of cluster %q", key, lease.GetLabels(), err, cluster)
+	}
+	if err := gone.MarkIrreversible(ctx); err != nil {
+		t.Fatalf("MarkIrreversible(...): %v", err)
+	}
+
+	later := clusterlock.Holder{Kind: v1alpha1.TalosMachineKind, Name: next.Name, UID: next.UID}
+	held := (*clusterlock.HeldError)(nil)
+	if _, err := locks.Acquire(ctx, key, later); !errors.As(err, &held) {
+		t.Errorf("Acquire(...) of a lock that has not expired: %v", err)
+	}
+	clk.Step(time.Hour)
+	if _, err := locks.Acquire(ctx, key, later); err != nil {
+		t.Errorf("Acquire(...) of a lock whose object is gone: %v", err)
 	}
 }

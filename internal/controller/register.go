@@ -117,9 +117,7 @@ func kinds() []schema.GroupVersionKind {
 // Setup adds the controllers of every kind to a manager.
 func Setup(mgr ctrl.Manager, o Options) error {
 	uncached := mgr.GetAPIReader()
-	locks := clusterlock.New(mgr.GetClient(), uncached, o.Clock,
-		clusterlock.WithLabels(leaseLabels), clusterlock.WithHolderGone(holderGone(uncached)))
-	gate := disruption.NewGate(locks, uncached)
+	gate := disruption.NewGate(newLocks(mgr.GetClient(), uncached, o.Clock), uncached)
 	connector := connect.New(uncached, o.Pool, o.Clock)
 	surveyor := survey.New(uncached, connector, o.Clock).WithCache(mgr.GetClient())
 
@@ -134,6 +132,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return talosmachine.Setup(mgr, talosmachine.Options{
 		Options: o.Options, Clock: o.Clock, Wait: o.Wait, Survey: surveyor, Gate: gate, Connect: connector,
 	})
+}
+
+// newLocks returns the locks of our clusters: each Lease has a label by which it is watched, and none is held for what is gone.
+func newLocks(c client.Client, uncached client.Reader, clk clock.WithTicker) *clusterlock.Locks {
+	return clusterlock.New(c, uncached, clk, clusterlock.WithLabels(leaseLabels), clusterlock.WithHolderGone(holderGone(uncached)))
 }
 
 // leaseLabels are the labels by which the Leases of our clusters are watched and no others.
