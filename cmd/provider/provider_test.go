@@ -13,11 +13,16 @@ import (
 	"testing"
 	"time"
 
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/maesh/provider-ichor/apis/v1alpha1"
+	"github.com/maesh/provider-ichor/internal/controller"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 )
 
@@ -48,7 +53,14 @@ func TestRun(t *testing.T) {
 	go func() { ended <- run(running, f) }()
 	eventually(t, "the provider is ready", func() error { return answers("http://"+ports[1]+"/readyz", "ok") })
 	eventually(t, "the provider is healthy", func() error { return answers("http://"+ports[1]+"/healthz", "ok") })
-	eventually(t, "webhooks are served", func() error { return answers("https://"+ports[2]+"/", "404") })
+	for _, check := range []string{"caches", "webhook"} {
+		eventually(t, check+" counts for readiness", func() error { return answers("http://"+ports[1]+"/readyz/"+check, "ok") })
+	}
+	for _, kind := range []string{"talosmachine", "taloscluster"} {
+		eventually(t, "the webhook of "+kind+" is served", func() error {
+			return answers("https://"+ports[2]+"/validate-ichor-maesh-dev-v1alpha1-"+kind, "request body is empty")
+		})
+	}
 	eventually(t, "the provider leads", func() error {
 		if holder := leader(ctx, t, api); holder == "" {
 			return fmt.Errorf("nobody leads")
@@ -58,6 +70,7 @@ func TestRun(t *testing.T) {
 	for _, metric := range []string{"controller_runtime_reconcile_total", "leader_election_master_status"} {
 		eventually(t, "metrics are shown", func() error { return answers("http://"+ports[0]+"/metrics", metric) })
 	}
+	observes(ctx, t, api)
 
 	signal()
 	select {
@@ -71,6 +84,42 @@ func TestRun(t *testing.T) {
 	if holder := leader(ctx, t, api); holder != "" {
 		t.Errorf("the provider left its Lease to %q: the next one has to wait until it expires", holder)
 	}
+}
+
+// observes holds that controllers run and that they do what management policies say: without those, which Crossplane lets a
+// provider choose, nobody could give a machine up.
+func observes(ctx context.Context, t *testing.T, api *controlplane.ControlPlane) {
+	t.Helper()
+	scheme, err := controller.NewScheme()
+	if err != nil {
+		t.Fatalf("NewScheme(): %v", err)
+	}
+	c, err := client.New(api.RESTConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatalf("cannot make a client: %v", err)
+	}
+	m := &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cp-1"},
+		Spec: v1alpha1.TalosMachineSpec{
+			ManagedResourceSpec: xpv2.ManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionObserve}},
+			ForProvider: v1alpha1.TalosMachineParameters{
+				ClusterRef: &v1alpha1.ClusterReference{Name: "prod"}, Role: v1alpha1.RoleControlPlane,
+				Address: "127.0.0.1:1", Install: v1alpha1.MachineInstall{Disk: "/dev/sda"},
+			},
+		},
+	}
+	if err := c.Create(ctx, m); err != nil {
+		t.Fatalf("cannot create a TalosMachine: %v", err)
+	}
+	eventually(t, "a machine that is only to be observed is observed", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return err
+		}
+		if synced := m.GetCondition(xpv2.TypeSynced); synced.Status != corev1.ConditionTrue {
+			return fmt.Errorf("Synced is %q: %s", synced.Status, synced.Message)
+		}
+		return nil
+	})
 }
 
 // TestRunWithoutACluster holds that the provider ends with an error when there is no management cluster.
