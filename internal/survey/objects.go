@@ -115,6 +115,7 @@ func (o *objects) facts() facts.Cluster {
 		f.Declared = facts.Of(o.cluster.Spec.ForProvider.ControlPlane.Count)
 		f.Teardown = o.cluster.TearingDown()
 		f.Bootstrapped = strings.ToLower(o.cluster.GetAnnotations()[v1alpha1.AnnotationBootstrapped])
+		f.BootstrapBoot = o.cluster.GetAnnotations()[v1alpha1.AnnotationBootstrapBoot]
 	}
 	return f
 }

@@ -66,7 +66,7 @@ func TestFactsOfObjects(t *testing.T) {
 		_ = m.SetRemovalRecord(v1alpha1.RemovalRecord{UUID: "UUID-cp-1", BootID: "b", MemberID: "a1", Reset: true})
 	})
 	c := cluster()
-	c.SetAnnotations(map[string]string{v1alpha1.AnnotationBootstrapped: "UUID-X", v1alpha1.AnnotationAllowDelete: "true"})
+	c.SetAnnotations(map[string]string{v1alpha1.AnnotationBootstrapped: "UUID-X", v1alpha1.AnnotationBootstrapBoot: "boot-x", v1alpha1.AnnotationAllowDelete: "true"})
 	c.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 	now := metav1.NewTime(time.Unix(1, 0))
 	c.SetDeletionTimestamp(&now)
@@ -79,7 +79,7 @@ func TestFactsOfObjects(t *testing.T) {
 	}
 	const why = "the machine was not asked"
 	want := facts.Cluster{
-		Name: "home", TakenAt: start, Declared: facts.Of(3), Teardown: true, Bootstrapped: "uuid-x",
+		Name: "home", TakenAt: start, Declared: facts.Of(3), Teardown: true, Bootstrapped: "uuid-x", BootstrapBoot: "boot-x",
 		Etcd: facts.Etcd{Alarms: facts.Unknown[[]facts.Alarm]("no member of etcd was asked")},
 		Machines: []facts.Machine{{
 			ID: "uid-cp-1", Name: "cp-1", Role: facts.ControlPlane, Address: "addr-cp-1",

@@ -11,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
 	"github.com/maesh/provider-ichor/internal/act"
@@ -144,6 +145,27 @@ func (e *external) sendBootstrap(ctx context.Context, c *v1alpha1.TalosCluster, 
 	e.hints.Give(name(c))
 	e.record.Event(c, event.Normal("SentBootstrap", fmt.Sprintf("Sent Bootstrap to machine %q (SMBIOS UUID %s)", m.Name, m.UUID)))
 	e.mark(c, bootstrapping(m, "Bootstrap was sent to"))
+	if err != nil {
+		return nil //nolint:nilerr // a call that had no effect, perhaps, is not to be taken for one that had
+	}
+	return e.recordAnswer(ctx, c, m)
+}
+
+// recordAnswer writes down in which boot the machine answered Bootstrap, over whatever else was changed meanwhile: not written,
+// Bootstrap would be sent twice in this boot. A machine that does not tell its boot ID is sent it again.
+func (e *external) recordAnswer(ctx context.Context, c *v1alpha1.TalosCluster, m facts.Machine) error {
+	live, _ := m.Live.Get()
+	boot, known := live.BootID.Get()
+	if !known {
+		return nil
+	}
+	before, after := c.DeepCopy(), c.DeepCopy()
+	meta.AddAnnotations(after, map[string]string{v1alpha1.AnnotationBootstrapBoot: boot})
+	if err := e.kube.Patch(ctx, after, client.MergeFrom(before)); err != nil {
+		return errors.Wrap(err, "cannot write down in which boot Bootstrap was answered")
+	}
+	c.SetAnnotations(after.GetAnnotations())
+	c.SetResourceVersion(after.GetResourceVersion())
 	return nil
 }
 

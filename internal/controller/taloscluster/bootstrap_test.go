@@ -166,6 +166,31 @@ func TestBootstrapOneWriter(t *testing.T) {
 	}
 }
 
+// TestBootstrapOnceInABoot: a machine that has answered Bootstrap prepares for as long as its etcd takes to begin. One more call
+// would end that, and at the wrong moment leave a machine with data whose etcd does not run. The boot ends what the call began.
+func TestBootstrapOnceInABoot(t *testing.T) {
+	w := startedWorld(t)
+	w.slow = true
+	passes := func(boot, want int) {
+		t.Helper()
+		for range 4 {
+			if _, err := w.pass(w.reconciler()); err != nil { // Each pass is that of a new process.
+				t.Fatalf("Reconcile(...): %v", err)
+			}
+		}
+		if w.allSends() != want || w.sends["cp-1"] != want {
+			t.Errorf("boot %d: Bootstrap was sent to %v, want %d times to cp-1", boot, w.sends, want)
+		}
+	}
+	passes(0, 1)
+	ready := w.cluster(context.Background()).GetCondition(xpv2.TypeReady)
+	if ready.Reason != v1alpha1.ReasonBootstrapping || !strings.Contains(ready.Message, "cp-1 has answered Bootstrap") {
+		t.Errorf("Ready: %s %q", ready.Reason, ready.Message)
+	}
+	w.machines[0].boots++
+	passes(1, 2)
+}
+
 // TestBootstrapRepeated holds that a Bootstrap whose answer was lost is only ever repeated to the same machine, and that an
 // etcd that is there already is told by its members and not by the answer.
 func TestBootstrapRepeated(t *testing.T) {

@@ -45,6 +45,8 @@ type world struct {
 	imposter string
 	// answerless is true while Bootstrap calls are lost on their way.
 	answerless bool
+	// slow is true while an etcd that is begun does not get any further than to prepare.
+	slow bool
 	// dead is true once the process has crashed: nothing that it does any more has an effect.
 	dead bool
 	// behind is true if processes that begin have a cache that is one write behind: what was written in the last pass, before
@@ -63,6 +65,8 @@ type machine struct {
 	known, configured bool
 	// etcd is the ID of its member; zero while it has no etcd data.
 	etcd facts.MemberID
+	// boots counts its boots after the first one.
+	boots int
 	// removed is true once its removal is completed.
 	removed bool
 }
@@ -174,7 +178,9 @@ func (d door) Bootstrap(context.Context) error {
 	if d.m.etcd != 0 {
 		return &talos.Error{Op: "bootstrap etcd", Address: d.m.name, Class: talos.AlreadyExists, Err: errors.New("etcd data directory is not empty")}
 	}
-	d.m.etcd = facts.MemberID(0xe7cd0000 + len(d.m.name))
+	if !d.slow {
+		d.m.etcd = facts.MemberID(0xe7cd0000 + len(d.m.name))
+	}
 	if err := d.effect(true); err != nil {
 		return &talos.Error{Op: "bootstrap etcd", Address: d.m.name, Class: talos.Ambiguous, Err: err}
 	}
@@ -195,6 +201,7 @@ func (w *world) Objects(ctx context.Context, _ types.NamespacedName) (facts.Clus
 	f := facts.Cluster{
 		Name: c.GetName(), TakenAt: w.clock.Now(), Declared: facts.Of(c.Spec.ForProvider.ControlPlane.Count),
 		Teardown: c.TearingDown(), Bootstrapped: c.GetAnnotations()[v1alpha1.AnnotationBootstrapped],
+		BootstrapBoot: c.GetAnnotations()[v1alpha1.AnnotationBootstrapBoot],
 	}
 	for _, m := range w.machines {
 		f.Machines = append(f.Machines, facts.Machine{
@@ -239,7 +246,7 @@ func (w *world) Cluster(ctx context.Context, nn types.NamespacedName, _ facts.Ma
 
 func (m *machine) live() facts.Live {
 	l := facts.Live{
-		Mode: facts.Maintenance, UUID: m.uuid, BootID: facts.Of("boot-" + m.name), Stage: "maintenance",
+		Mode: facts.Maintenance, UUID: m.uuid, BootID: facts.Of(fmt.Sprintf("boot-%d-of-%s", m.boots, m.name)), Stage: "maintenance",
 		TalosVersion: facts.Of(testTalos), EtcdService: facts.Unknown[string]("it is blank"), Member: facts.Unknown[facts.MemberID]("etcd does not answer"),
 	}
 	if !m.configured {

@@ -58,7 +58,7 @@ func (Refuse) decision() {}
 func (Done) decision()   {}
 
 // Next returns the one thing to do now. Bootstrap is sent only if every approved control plane was asked and none has data
-// of etcd; if it was written down for a machine before, to that machine or to none.
+// of etcd; if it was written down for a machine before, to that machine or to none, and once only in each of its boots.
 func Next(f facts.Cluster) Decision {
 	if f.Teardown || membership.Begun(f) {
 		return Done{}
@@ -120,11 +120,30 @@ func choose(f facts.Cluster, planes []facts.Machine) Decision {
 	names := make([]string, 0, len(candidates))
 	for _, m := range candidates {
 		if live, _ := m.Live.Get(); !m.Deleting && facts.Is(live.EtcdService, "Preparing") {
+			if w := answered(f, m, live); w != nil {
+				return w
+			}
 			return Send{Machine: m.ID, Permit: permit.Grant(m.ID, Step, f.TakenAt), Message: fmt.Sprintf("Beginning etcd on %s", m.Name)}
 		}
 		names = append(names, m.Name)
 	}
 	return wait(AwaitingControlPlanes, "Etcd is begun on the first of these that has its configuration and waits for etcd: %s", strings.Join(names, ", "))
+}
+
+// answered waits for a machine that has answered Bootstrap in the boot that it is in. One that was told to begin etcd
+// prepares like one that was not, for as long as it takes: Talos keeps in memory which of the two it is, so that only a boot
+// undoes the call. A second call stops the etcd that the first began, and if that has data by then, does not start it again.
+func answered(f facts.Cluster, m facts.Machine, live facts.Live) Decision {
+	if f.BootstrapBoot == "" || f.Bootstrapped == "" {
+		return nil
+	}
+	switch boot, known := live.BootID.Get(); {
+	case !known:
+		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its boot ID cannot be read (%s), so it is not known whether it needs another one after a reboot. This goes on when its etcd is up or its boot ID can be read", m.Name, live.BootID.Why())
+	case boot == f.BootstrapBoot:
+		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its etcd service still prepares. If it stays like that, see the log of its etcd service, and reboot the machine: Bootstrap is sent to it again then", m.Name)
+	}
+	return nil
 }
 
 func controlPlanes(f facts.Cluster) []facts.Machine {

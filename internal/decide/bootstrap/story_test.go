@@ -48,7 +48,7 @@ func TestOnceAndForAll(t *testing.T) {
 		"service=Preparing same=y", "service=Preparing unapproved",
 	}
 	sent := 0
-	for _, record := range []string{"", "uuid-cp-2", "uuid-gone"} {
+	for _, record := range []string{"", "uuid-cp-2", "uuid-cp-2 answered=boot-1", "uuid-cp-2 answered=boot-0", "uuid-gone"} {
 		for code := range len(kinds) * len(kinds) * len(kinds) {
 			var at [3]string
 			for i := range at {
@@ -78,11 +78,14 @@ func TestOnceAndForAll(t *testing.T) {
 // unsafe says why Bootstrap must not be sent to a machine, as the design words it.
 func unsafe(f facts.Cluster, to facts.MachineID) string {
 	target, _ := f.Machine(to)
+	was, _ := target.Live.Get()
 	switch {
 	case len(f.Etcd.Views) > 0:
 		return "a member of etcd answers"
 	case f.Bootstrapped != "" && f.Bootstrapped != target.UUID:
 		return "it was written down for another machine"
+	case facts.Is(was.BootID, f.BootstrapBoot):
+		return "it has answered in this boot"
 	case target.Role != facts.ControlPlane || !target.Approved || target.Removed || target.Deleting || target.UUID == "":
 		return "it is no control plane that is to stay"
 	}

@@ -36,6 +36,9 @@ type Cluster struct {
 	// Bootstrapped is the SMBIOS UUID that Bootstrap was recorded for, or empty if there is no record.
 	Bootstrapped string
 
+	// BootstrapBoot is the boot ID of the boot in which that machine answered Bootstrap, or empty if it is not known to have.
+	BootstrapBoot string
+
 	// Machines are all TalosMachines of the cluster, in the order of their names.
 	Machines []Machine
 

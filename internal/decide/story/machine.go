@@ -10,6 +10,9 @@ import (
 // mute is why a member that answers does not tell its list.
 const mute = "etcdserver: request timed out"
 
+// noBoot is why a machine does not tell its boot ID.
+const noBoot = "not authorized"
+
 // An actor is a machine while its words are read.
 type actor struct {
 	m      facts.Machine
@@ -97,7 +100,9 @@ func (a *actor) liveWord(key, value string) bool {
 	case "uuid":
 		a.live.UUID = value
 	case "boot":
-		a.live.BootID = facts.Of(value)
+		if a.live.BootID = facts.Of(value); value == "?" {
+			a.live.BootID = facts.Unknown[string](noBoot)
+		}
 	case "stage":
 		a.live.Stage = value
 	case "unready":

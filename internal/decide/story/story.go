@@ -75,6 +75,8 @@ func (t *teller) cluster(words []string) error {
 			t.f.Teardown = true
 		case "bootstrapped":
 			t.f.Bootstrapped = value
+		case "answered":
+			t.f.BootstrapBoot = value
 		case "alarms":
 			t.alarms = alarms(value)
 		default:
