@@ -23,7 +23,7 @@ import (
 
 // A fakeMachine answers what the test tells it to. What is missing is not answered: it is unreachable.
 type fakeMachine struct {
-	uuid, bootID, nodename, version, schematic, service string
+	uuid, bootID, nodename, version, schematic, service, says string
 
 	stage   string
 	etcd    *talos.EtcdStatus
@@ -89,8 +89,8 @@ func (m *fakeMachine) Schematic(context.Context) (string, error) {
 	return m.schematic, m.asked("Schematic")
 }
 
-func (m *fakeMachine) EtcdService(context.Context) (string, error) {
-	return say(m, "EtcdService", m.service)
+func (m *fakeMachine) EtcdService(context.Context) (talos.Service, error) {
+	return say(m, "EtcdService", talos.Service{State: m.service, Says: m.says})
 }
 
 func (m *fakeMachine) EtcdStatus(context.Context) (talos.EtcdStatus, error) {
@@ -206,7 +206,7 @@ func threeMembers() map[string]*fakeMachine {
 	out := map[string]*fakeMachine{}
 	for i, name := range []string{"cp-1", "cp-2", "cp-3"} {
 		out["addr-"+name] = &fakeMachine{
-			uuid: "uuid-" + name, bootID: "boot-" + name, version: "v1.13.9", stage: "running", service: "Running",
+			uuid: "uuid-" + name, bootID: "boot-" + name, version: "v1.13.9", stage: "running", service: "Running", says: "Started task etcd",
 			etcd: &talos.EtcdStatus{Member: uint64(i + 1), Leader: 1, Term: 4}, members: slices.Clone(list),
 		}
 	}

@@ -135,7 +135,7 @@ func lookConfigured(ctx context.Context, id identity, role facts.Role) sight {
 	question(&g, &live.TalosVersion, func() (string, error) { return id.door.Version(ctx) })
 	question(&g, &live.Nodename, func() (string, error) { return id.door.Nodename(ctx) })
 	if role == facts.ControlPlane {
-		g.Go(func() error { live.EtcdService = lookEtcd(ctx, id.door, &s); return nil })
+		g.Go(func() error { live.EtcdService, live.EtcdSays = lookEtcd(ctx, id.door, &s); return nil })
 	}
 	_ = g.Wait() // Nothing fails: what is not answered is unknown.
 
@@ -153,21 +153,23 @@ func lookConfigured(ctx context.Context, id identity, role facts.Role) sight {
 	return s
 }
 
-// lookEtcd asks a control plane for the state of its etcd service, and its etcd for everything else.
-func lookEtcd(ctx context.Context, door Machine, s *sight) (service facts.Known[string]) {
-	service = known(door.EtcdService(ctx))
-	if state, ok := service.Get(); ok && isDown(state) {
-		s.status = facts.Unknown[talos.EtcdStatus](whyDown(state))
-		s.members = facts.Unknown[[]talos.Member](whyDown(state))
-		s.alarms = facts.Unknown[[]talos.Alarm](whyDown(state))
-		return service
+// lookEtcd asks a control plane for the state of its etcd service and what that says, and its etcd for everything else.
+func lookEtcd(ctx context.Context, door Machine, s *sight) (state facts.Known[string], says string) {
+	service, err := door.EtcdService(ctx)
+	state, says = known(service.State, err), service.Says
+	if err == nil && isDown(service.State) {
+		why := whyDown(service.State)
+		s.status = facts.Unknown[talos.EtcdStatus](why)
+		s.members = facts.Unknown[[]talos.Member](why)
+		s.alarms = facts.Unknown[[]talos.Alarm](why)
+		return state, says
 	}
 	var g errgroup.Group
 	question(&g, &s.status, func() (talos.EtcdStatus, error) { return door.EtcdStatus(ctx) })
 	question(&g, &s.members, func() ([]talos.Member, error) { return door.EtcdMembers(ctx) })
 	question(&g, &s.alarms, func() ([]talos.Alarm, error) { return door.EtcdAlarms(ctx) })
 	_ = g.Wait() // As above.
-	return service
+	return state, says
 }
 
 // isDown tells whether an etcd service in this state runs no etcd: one that waits for etcd to be begun or joined prepares,

@@ -78,8 +78,8 @@ func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access)
 // lookMember asks a control plane's member about itself. While the machine boots, etcd may not be begun yet.
 func lookMember(ctx context.Context, door Machine, stage string) facts.Known[talos.EtcdStatus] {
 	if stage == stageBooting {
-		if state, err := door.EtcdService(ctx); err == nil && isDown(state) {
-			return facts.Unknown[talos.EtcdStatus](whyDown(state))
+		if service, err := door.EtcdService(ctx); err == nil && isDown(service.State) {
+			return facts.Unknown[talos.EtcdStatus](whyDown(service.State))
 		}
 	}
 	return known(door.EtcdStatus(ctx))

@@ -27,7 +27,7 @@ type Machine interface {
 	Nodename(ctx context.Context) (string, error)
 	Config(ctx context.Context) (talos.Config, error)
 	Schematic(ctx context.Context) (string, error)
-	EtcdService(ctx context.Context) (string, error)
+	EtcdService(ctx context.Context) (talos.Service, error)
 	EtcdStatus(ctx context.Context) (talos.EtcdStatus, error)
 	EtcdMembers(ctx context.Context) ([]talos.Member, error)
 	EtcdAlarms(ctx context.Context) ([]talos.Alarm, error)

@@ -66,7 +66,7 @@ func TestClusterThatAnswers(t *testing.T) {
 			ID: id, Name: name, Role: facts.ControlPlane, Address: "addr-" + name, Approved: true, UUID: "uuid-" + name, Nodename: fmt.Sprintf("k-%d", i+1),
 			Live: facts.Of(facts.Live{
 				Mode: facts.Configured, UUID: "uuid-" + name, BootID: facts.Of("boot-" + name), Stage: "running", Ready: true,
-				TalosVersion: facts.Of("v1.13.9"), Nodename: facts.Of(fmt.Sprintf("k-%d", i+1)), EtcdService: facts.Of("Running"), Member: facts.Of(facts.MemberID(i + 1)),
+				TalosVersion: facts.Of("v1.13.9"), Nodename: facts.Of(fmt.Sprintf("k-%d", i+1)), EtcdService: facts.Of("Running"), EtcdSays: "Started task etcd", Member: facts.Of(facts.MemberID(i + 1)),
 			}),
 			Node: facts.Of(n),
 		})

@@ -220,10 +220,18 @@ func (c *Client) Schematic(ctx context.Context) (string, error) {
 	return out, err
 }
 
-// EtcdService reads the state of the machine's etcd service, such as Preparing, Running, Finished or Failed. A machine
+// A Service is what a machine says of one of its services.
+type Service struct {
+	// State as Talos names it: Preparing, Waiting, Running, Finished or Failed.
+	State string
+	// Says is the last event of the service, in Talos's words; empty if it told none.
+	Says string
+}
+
+// EtcdService reads the state of the machine's etcd service. A machine
 // without one, such as a worker, answers with the class NotFound.
-func (c *Client) EtcdService(ctx context.Context) (string, error) {
-	var out string
+func (c *Client) EtcdService(ctx context.Context) (Service, error) {
+	var out Service
 	err := c.read(ctx, "read the state of the etcd service", func(ctx context.Context, n *conn) error {
 		m, err := only(n.machine.ServiceList(ctx, &emptypb.Empty{}))
 		if err != nil {
@@ -231,7 +239,10 @@ func (c *Client) EtcdService(ctx context.Context) (string, error) {
 		}
 		for _, s := range m.GetServices() {
 			if s.GetId() == "etcd" {
-				out = s.GetState()
+				out.State = s.GetState()
+				if events := s.GetEvents().GetEvents(); len(events) > 0 {
+					out.Says = tidy(scrub(events[len(events)-1].GetMsg()))
+				}
 				return nil
 			}
 		}

@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -23,21 +24,34 @@ const stageRunning = "running"
 func markReady(mg *v1alpha1.TalosMachine, o survey.Observation, f facts.Cluster, now time.Time) {
 	live := o.Live
 	m, _ := f.Machine(idOf(mg))
-	old := oldData(mg, f, m, now)
+	etcd := etcdTrouble(mg, f, m, now)
 	switch {
 	case live.Stage == "booting" || live.Stage == "installing":
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage)+old)
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("The machine is in stage %q", live.Stage)+etcd)
 	case live.Stage != stageRunning:
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, fmt.Sprintf("The machine is in stage %q", live.Stage))
 	case !live.Ready && f.Bootstrapped == "":
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, v1alpha1.ReasonBooting, "The machine waits for the cluster to be bootstrapped")
 	case !live.Ready:
-		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, "Talos says that the machine is not ready: "+strings.Join(o.Unmet, "; ")+old)
+		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, "Talos says that the machine is not ready: "+strings.Join(o.Unmet, "; ")+etcd)
 	case len(m.SameNodename) > 0:
 		mark(mg, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonUnavailable, deleteguard.NodeUnknown(m))
 	default:
 		mark(mg, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable, "")
 	}
+}
+
+// etcdTrouble says of a control plane that is not ready what its etcd lacks, if Talos does not say it.
+func etcdTrouble(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine, now time.Time) string {
+	if old := oldData(mg, f, m, now); old != "" {
+		return old
+	}
+	live, _ := m.Live.Get()
+	if m.Role != facts.ControlPlane || !facts.Is(live.EtcdService, "Failed") {
+		return ""
+	}
+	return fmt.Sprintf(". Its etcd service has failed (%s) and is not started again before the machine boots. See its log, correct what keeps it from starting, and reboot the machine",
+		cmp.Or(live.EtcdSays, "it does not say why"))
 }
 
 // gone is what is said of an etcd that is no member any more.

@@ -27,6 +27,7 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 		unhealed bool // the only other voter does not serve
 		later    time.Duration
 		want     bool
+		failed   bool // it tells what its etcd service says
 	}{
 		"Runs":           {reason: "Nobody lists an etcd that runs.", states: []string{"Running"}, want: true},
 		"Failed":         {reason: "It could not join.", states: []string{"Failed"}, want: true},
@@ -37,8 +38,9 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 		"Joins":          {reason: "A service that prepares joins.", states: []string{"Running", "Preparing", "Waiting"}},
 		"Unknown":        {reason: "Nothing is said of what is not known.", states: []string{""}},
 		"Listed":         {reason: "A learner is listed before it starts.", states: []string{"Running"}, members: []facts.Member{member, joining}},
-		"NotBegun":       {reason: "Nobody was ever removed.", states: []string{"Failed"}, begun: "-"},
+		"NotBegun":       {reason: "Nobody was ever removed.", states: []string{"Failed"}, begun: "-", failed: true},
 		"NobodyCanTell":  {reason: "No healthy voter says who is a member.", states: []string{"Running"}, unhealed: true},
+		"FailedAlone":    {reason: "No healthy voter says who is a member, so it may be one.", states: []string{"Failed"}, unhealed: true, failed: true},
 		"Worker":         {reason: "A worker has no etcd.", states: []string{"Running"}, role: facts.Worker},
 		"NotReady":       {reason: "It was removed while it ran.", states: []string{"Running"}, stage: "running", want: true},
 	}
@@ -72,7 +74,7 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 			for _, state := range tc.states {
 				live.EtcdService = facts.Unknown[string]("no answer")
 				if state != "" {
-					live.EtcdService = facts.Of(state)
+					live.EtcdService, live.EtcdSays = facts.Of(state), "no space"
 				}
 				f.Machines[1].Live = facts.Of(live)
 				markReady(mg, survey.Observation{Live: live}, f, now)
@@ -81,6 +83,9 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 			said := mg.GetCondition(xpv2.TypeReady).Message
 			if got := strings.Contains(said, "data of a member that was removed") && strings.Contains(said, "talosctl reset"); got != tc.want {
 				t.Errorf("\n%s\nIt says %q, want a hint: %t", tc.reason, said, tc.want)
+			}
+			if got := strings.Contains(said, "has failed (no space)") && strings.Contains(said, "reboot the machine"); got != tc.failed {
+				t.Errorf("\n%s\nIt says %q, want what its etcd service says: %t", tc.reason, said, tc.failed)
 			}
 		})
 	}

@@ -114,11 +114,11 @@ func allowed(f facts.Cluster, id facts.MachineID) facts.Cluster {
 }
 
 // withLive returns the facts with what the machine itself has just said: an overview is older, and does not ask workers.
-// The state of its etcd service is only known from the overview.
+// The state of its etcd service, and what that says, are only known from the overview.
 func withLive(f facts.Cluster, id facts.MachineID, live facts.Live) facts.Cluster {
 	return with(f, id, func(m *facts.Machine) {
 		if before, ok := m.Live.Get(); ok {
-			live.EtcdService = before.EtcdService
+			live.EtcdService, live.EtcdSays = before.EtcdService, before.EtcdSays
 		}
 		m.Live = facts.Of(live)
 	})

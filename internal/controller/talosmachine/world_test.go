@@ -307,12 +307,12 @@ func (d door) Schematic(context.Context) (string, error) {
 	return ask(d, "Schematic", func() (string, error) { return "", nil })
 }
 
-func (d door) EtcdService(context.Context) (string, error) {
-	return ask(d, "EtcdService", func() (string, error) {
+func (d door) EtcdService(context.Context) (talos.Service, error) {
+	return ask(d, "EtcdService", func() (talos.Service, error) {
 		if _, ok := d.w.members[d.member]; !ok {
-			return "Finished", nil
+			return talos.Service{State: "Finished"}, nil
 		}
-		return "Running", nil
+		return talos.Service{State: "Running"}, nil
 	})
 }
 

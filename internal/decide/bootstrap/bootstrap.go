@@ -95,13 +95,29 @@ func blocks(f facts.Cluster, m facts.Machine) Decision {
 	case !answered:
 		return wait(AwaitingControlPlanes, "%s does not answer (%s), so it is not known whether it has an etcd already. Bring it back, or delete its TalosMachine if it was never configured", m.Name, m.Live.Why())
 	case membership.MayHaveData(live):
-		state, known := live.EtcdService.Get()
-		if !known {
-			state = "unknown: " + live.EtcdService.Why()
-		}
-		return wait(AwaitingEtcd, "The etcd of %s is in state %q and does not answer yet, so it may have data. If it stays like that, reboot the machine", m.Name, state)
+		return mayHaveData(f, m, live)
 	}
 	return nil
+}
+
+// mayHaveData waits for a control plane whose etcd does not answer, and whose etcd service is not known to wait for its begin.
+func mayHaveData(f facts.Cluster, m facts.Machine, live facts.Live) Decision {
+	state, known := live.EtcdService.Get()
+	switch {
+	case !known:
+		state = "unknown: " + live.EtcdService.Why()
+	case state == "Failed" && strings.EqualFold(m.UUID, f.Bootstrapped):
+		return wait(AwaitingEtcd, "Bootstrap was sent to %s, and its etcd service has failed%s. It is not started again before the machine boots. See the log of the etcd service, correct what keeps it from starting, and reboot the machine: if it has no data then, Bootstrap is sent to it again", m.Name, says(live))
+	}
+	return wait(AwaitingEtcd, "The etcd of %s is in state %q%s and does not answer yet, so it may have data. If it stays like that, reboot the machine", m.Name, state, says(live))
+}
+
+// says is what the etcd service of a machine said last, to be put behind what it is about.
+func says(live facts.Live) string {
+	if live.EtcdSays == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", live.EtcdSays)
 }
 
 // choose the machine that was written down, or else the first by name that is ready for it.
@@ -141,7 +157,7 @@ func answered(f facts.Cluster, m facts.Machine, live facts.Live) Decision {
 	case !known:
 		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its boot ID cannot be read (%s), so it is not known whether it needs another one after a reboot. This goes on when its etcd is up or its boot ID can be read", m.Name, live.BootID.Why())
 	case boot == f.BootstrapBoot:
-		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its etcd service still prepares. If it stays like that, see the log of its etcd service, and reboot the machine: Bootstrap is sent to it again then", m.Name)
+		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its etcd service still prepares%s. If it stays like that, see the log of its etcd service, and reboot the machine: Bootstrap is sent to it again then", m.Name, says(live))
 	}
 	return nil
 }

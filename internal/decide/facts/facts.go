@@ -151,6 +151,8 @@ type Live struct {
 	// EtcdService is the state of the machine's etcd service, such as Preparing, Running, Finished or Failed.
 	// Unknown for workers and while it cannot be read.
 	EtcdService Known[string]
+	// EtcdSays is what that service said last, in Talos's words, or empty. It is shown, and never decided on.
+	EtcdSays string
 	// Member is the ID of the machine's own etcd member as its etcd says; unknown if its etcd does not answer.
 	Member Known[MemberID]
 }

@@ -108,7 +108,8 @@ func (a *actor) liveWord(key, value string) bool {
 	case "unready":
 		a.live.Ready = false
 	case "service":
-		a.live.EtcdService = facts.Of(value)
+		state, says, _ := strings.Cut(value, ":")
+		a.live.EtcdService, a.live.EtcdSays = facts.Of(state), strings.ReplaceAll(says, "_", " ")
 	default:
 		return false
 	}

@@ -74,7 +74,7 @@ func TestParseRefusesWhatItDoesNotKnow(t *testing.T) {
 func TestWords(t *testing.T) {
 	f, err := Parse(`
 prod declared=? teardown alarms=?
-cp-1 voter id=b1 leader follows=a2 term=9 sees=b1,a2? record=b1+reset last=b9 at=cp-1.example boot=boot-2 stage=booting unready service=Failed uuid=u
+cp-1 voter id=b1 leader follows=a2 term=9 sees=b1,a2? record=b1+reset last=b9 at=cp-1.example boot=boot-2 stage=booting unready service=Failed:no_space uuid=u
 cp-2 voter mute removed node=none
 cp-3 voter sick record=none node=down same=x,y
 cp-4 voter etcd-down node=cordoned
@@ -88,7 +88,7 @@ cp-6 silent unpinned
 	live, _ := m[0].Live.Get()
 	want := facts.Live{
 		Mode: facts.Configured, UUID: "u", BootID: facts.Of("boot-2"), Stage: "booting", TalosVersion: facts.Of("v1.13.9"),
-		EtcdService: facts.Of("Failed"), Member: facts.Of[facts.MemberID](0xb1),
+		EtcdService: facts.Of("Failed"), EtcdSays: "no space", Member: facts.Of[facts.MemberID](0xb1),
 	}
 	if diff := cmp.Diff(want, live, cmp.AllowUnexported(facts.Known[string]{}, facts.Known[facts.MemberID]{})); diff != "" {
 		t.Errorf("what the first machine answers: -want, +got:\n%s", diff)
