@@ -179,7 +179,10 @@ func (h change) reboot() Decision {
 
 // disturbed waits while something else goes on: on the machine itself, or with the control planes.
 func (h change) disturbed() Decision {
-	if slices.Contains([]string{"resetting", "rebooting", "shutting down", "upgrading", "installing"}, h.live.Stage) {
+	if h.live.Stage == "rebooting" {
+		return h.wait(WaitingForReboot, "Waiting until %s, which is in stage %q, has booted. This takes up to half an hour if its pods do not end. If it takes longer, see its console and power-cycle it", h.m.Name, h.live.Stage)
+	}
+	if slices.Contains([]string{"resetting", "shutting down", "upgrading", "installing"}, h.live.Stage) {
 		return h.wait(WaitingForReboot, "Waiting until %s, which is in stage %q, is done with that. If it does not get any further, see its console", h.m.Name, h.live.Stage)
 	}
 	if n := h.f.ApprovedControlPlanes(); n > 0 && n%2 == 0 {
