@@ -2,8 +2,10 @@
 // person is told then against texts that were reviewed as prose. It must never contain anything but tests.
 //
 // Every test run goes through a slice of the catalogue, -faults.all (and make prove) through the whole of it. What can go
-// wrong with a removal, and the headings in testdata/told.txt that tell of it:
+// wrong with a cluster on its way up, a reboot and a removal, and the headings in testdata/told.txt that tell of it:
 //
+//	Bootstrap answers OK, and etcd fails         etcd-bootstrap-fails; etcd-bootstrap-fails, of the machine
+//	reboot hangs                                 reboot-hangs; reboot-hangs, of another that waits
 //	leave fails, hangs                           etcd-leave-fails, etcd-leave-hangs
 //	leave succeeds, an error is answered         nothing: the members tell, and it goes on (part Leave)
 //	leave succeeds after the client gave up      etcd-leave-late

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-
-	"github.com/maesh/provider-ichor/apis/v1alpha1"
 )
 
 // A stage is one fault that a machine meets on its way out. It ends only after the next one has begun, so that the removal
@@ -64,12 +62,7 @@ func all() bool { return *faultsAll || *rewrite }
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	w.declareCluster(declared)
-	controlPlanes := []string{"cp-1", "cp-2", "cp-3"}
-	for _, name := range controlPlanes {
-		w.declare(name, v1alpha1.RoleControlPlane)
-	}
-	w.declare("w-1", v1alpha1.RoleWorker)
-	w.ready(append(controlPlanes, "w-1")...)
+	birth(w)
 	w.watchEtcd()
 	for _, part := range []struct {
 		name string
@@ -78,6 +71,7 @@ func TestFaults(t *testing.T) {
 	}{
 		{name: "Joining", run: joining, long: true},
 		{name: "Twins", run: twins, long: true},
+		{name: "Reboot", run: reboots},
 		{name: "Worker", run: worker},
 		{name: "Learner", run: learner, long: true},
 		{name: "Gate", run: etcdGate, long: true},

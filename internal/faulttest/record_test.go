@@ -3,6 +3,7 @@ package faulttest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -88,18 +89,38 @@ func (r *record) close() {
 // test is about; the whole text is reviewed.
 func (w *world) tells(fault, machine string, condition xpv2.ConditionType, reason xpv2.ConditionReason, words string) {
 	w.t.Helper()
+	w.hears(fault, machine, func(ctx context.Context) (xpv2.Condition, error) {
+		m, err := w.machine(ctx, machine)
+		if err == nil && m == nil {
+			err = errors.New("it is gone")
+		}
+		if err != nil {
+			return xpv2.Condition{}, err
+		}
+		return m.GetCondition(condition), nil
+	}, reason, words)
+}
+
+// clusterTells is tells for a condition of the TalosCluster.
+func (w *world) clusterTells(fault string, condition xpv2.ConditionType, reason xpv2.ConditionReason, words string) {
+	w.t.Helper()
+	w.hears(fault, "the cluster", func(ctx context.Context) (xpv2.Condition, error) {
+		c, err := w.cluster(ctx)
+		return c.GetCondition(condition), err
+	}, reason, words)
+}
+
+// hears waits until a condition of somebody says what it has to.
+func (w *world) hears(fault, who string, look func(context.Context) (xpv2.Condition, error), reason xpv2.ConditionReason, words string) {
+	w.t.Helper()
 	w.told.order = append(w.told.order, fault)
 	began := time.Now()
 	want, seen, since := w.told.want[fault], "", time.Now()
 	err := ask(func(ctx context.Context) error {
-		m, err := w.machine(ctx, machine)
+		c, err := look(ctx)
 		if err != nil {
 			return err
 		}
-		if m == nil {
-			return fmt.Errorf("%s is gone", machine)
-		}
-		c := m.GetCondition(condition)
 		got := fmt.Sprintf("%s=%s %s\n%s", c.Type, c.Status, c.Reason, w.anonymous(c.Message))
 		switch {
 		case c.Reason != reason || !strings.Contains(got, words):
@@ -120,7 +141,7 @@ func (w *world) tells(fault, machine string, condition xpv2.ConditionType, reaso
 	})
 	w.t.Logf("%s: told after %s", fault, time.Since(began).Round(100*time.Millisecond))
 	if err != nil {
-		w.t.Errorf("waited in vain until %s tells of %s: %v", machine, fault, err)
+		w.t.Errorf("waited in vain until %s tells of %s: %v", who, fault, err)
 	}
 }
 
@@ -129,6 +150,7 @@ var (
 	digest   = regexp.MustCompile(`it has [A-Za-z0-9+/]{43}=`)
 	memberID = regexp.MustCompile(`\b[0-9a-f]{13,16}\b`)
 	term     = regexp.MustCompile(`in term \d+`)
+	moment   = regexp.MustCompile(`since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 )
 
 // anonymous takes out of a text what is another thing in each run.
@@ -143,6 +165,7 @@ func (w *world) anonymous(text string) string {
 	text = strings.ReplaceAll(text, strings.TrimPrefix(w.endpoint, "https://"), "<endpoint>")
 	text = digest.ReplaceAllString(text, "it has <fingerprint>")
 	text = memberID.ReplaceAllString(text, "<member>")
+	text = moment.ReplaceAllString(text, "since <time>")
 	return term.ReplaceAllString(text, "in term <term>")
 }
 
@@ -192,6 +215,14 @@ func (w *world) awaitSent(since mark, machine, method string, times int) {
 		}
 		return nil
 	})
+}
+
+// sentTimes fails unless a call was sent to a machine so many times.
+func (w *world) sentTimes(since mark, machine, method string, want int) {
+	w.t.Helper()
+	if n := w.count(since, machine, method); n != want {
+		w.t.Errorf("%s was sent to %s %d times, want %d", method, machine, n, want)
+	}
 }
 
 func (w *world) count(since mark, machine, method string) int {

@@ -260,6 +260,11 @@ func (w *world) machine(ctx context.Context, name string) (*v1alpha1.TalosMachin
 	return m, err
 }
 
+func (w *world) cluster(ctx context.Context) (*v1alpha1.TalosCluster, error) {
+	c := &v1alpha1.TalosCluster{}
+	return c, w.Get(ctx, types.NamespacedName{Namespace: namespace, Name: clusterName}, c)
+}
+
 // change an object, again if somebody else did so meanwhile.
 func (w *world) change(name string, f func(*v1alpha1.TalosMachine)) {
 	w.t.Helper()
