@@ -154,8 +154,7 @@ func (e *external) observeConfigured(ctx context.Context, mg *v1alpha1.TalosMach
 		return managed.ExternalObservation{}, err
 	}
 	markReady(mg, e.seen.Observation, f, e.marker.clock.Now())
-	state := configchange.Verdict(e.seen.config)
-	markConfig(mg, state)
+	state := markConfig(mg, e.seen.config)
 	// A Node that we cordoned, or a lock that we hold, is a reboot that is not finished.
 	m, _ := f.Machine(idOf(mg))
 	node, _ := m.Node.Get()

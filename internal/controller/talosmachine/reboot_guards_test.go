@@ -120,6 +120,30 @@ func TestUnknownCordonOfARebootKeepsTheLock(t *testing.T) {
 	}
 }
 
+// TestUnreadableIsNamed: a reboot that waits for something that cannot be read says what that is, and why it cannot be.
+func TestUnreadableIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(x *box)
+		want   string
+	}{
+		"BootID": {change: func(x *box) { x.bootless = true }, want: "The boot ID of cp-2 cannot be read (cannot BootID at \"192.0.2.2\": not authorized)"},
+		"Config": {change: func(x *box) { x.secretive = true }, want: "compares to the declared one (cannot Config at \"192.0.2.2\": not authorized)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := cordonForReboot(t)
+			tc.change(b.box("cp-2"))
+			b.pass("cp-2")
+			b.wantLock("cp-2")
+			if c := b.condition("cp-2", v1alpha1.TypeConfigApplied); !strings.Contains(c.Message, tc.want) {
+				t.Errorf("it says %s: %q, want %q", c.Reason, c.Message, tc.want)
+			}
+			x := b.box("cp-2")
+			x.bootless, x.secretive = false, false
+			b.inSync("cp-2")
+		})
+	}
+}
+
 // TestAbandonedRebootUndoesItsCordon has a reboot lose its lock, and a person take back what it was for: nobody else would ever
 // undo the cordon.
 func TestAbandonedRebootUndoesItsCordon(t *testing.T) {

@@ -135,8 +135,9 @@ func with(f facts.Cluster, id facts.MachineID, change func(*facts.Machine)) fact
 	return f
 }
 
-// markConfig says how what the machine runs compares to what is declared.
-func markConfig(mg *v1alpha1.TalosMachine, s configchange.State) {
+// markConfig says how what the machine runs compares to what is declared, in one word and for people.
+func markConfig(mg *v1alpha1.TalosMachine, c configchange.Config) configchange.State {
+	s := configchange.Verdict(c)
 	type shown struct {
 		state   v1alpha1.ConfigState
 		status  corev1.ConditionStatus
@@ -151,8 +152,9 @@ func markConfig(mg *v1alpha1.TalosMachine, s configchange.State) {
 	}
 	v, ok := is[s]
 	if !ok {
-		v = shown{v1alpha1.ConfigUnknown, corev1.ConditionUnknown, v1alpha1.ReasonConfigUnknown, "The running configuration could not be compared"}
+		v = shown{v1alpha1.ConfigUnknown, corev1.ConditionUnknown, v1alpha1.ReasonConfigUnknown, "The running configuration could not be compared: " + c.Active.Why()}
 	}
 	mg.Status.AtProvider.Config.State = v.state
 	mark(mg, v1alpha1.TypeConfigApplied, v.status, v.reason, v.message)
+	return s
 }

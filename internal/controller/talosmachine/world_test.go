@@ -69,6 +69,7 @@ type box struct {
 	unreachable         bool
 	foreign             bool          // configured with another PKI
 	secretive           bool          // does not show its configuration
+	bootless            bool          // does not tell its boot ID
 	leaving             chan struct{} // if set, a leave from etcd takes until it is closed
 	questions           int           // that were answered
 	rebootsAfter        int           // if set, it reboots, at once, after so many questions
@@ -287,7 +288,12 @@ func (d door) Version(context.Context) (string, error) {
 }
 
 func (d door) BootID(context.Context) (string, error) {
-	return ask(d, "BootID", func() (string, error) { return fmt.Sprintf("boot-%d", d.boots), nil })
+	return ask(d, "BootID", func() (string, error) {
+		if d.bootless {
+			return "", d.fail("BootID", talos.Denied, "not authorized")
+		}
+		return fmt.Sprintf("boot-%d", d.boots), nil
+	})
 }
 
 func (d door) Nodename(context.Context) (string, error) {

@@ -48,7 +48,7 @@ type Reason string
 const (
 	// ClusterTransitioning means that the number of approved control planes is even. Nothing is held meanwhile.
 	ClusterTransitioning Reason = "ClusterTransitioning"
-	// ConfigUnknown means that the machine's configuration could not be compared.
+	// ConfigUnknown means that the machine's configuration, or the boot in which it was read, could not be compared.
 	ConfigUnknown Reason = "ConfigUnknown"
 	// MachineUnreachable means that the machine does not answer.
 	MachineUnreachable Reason = "MachineUnreachable"
@@ -114,7 +114,7 @@ func Next(f facts.Cluster, t facts.MachineID, c Config) Decision {
 		return h.verify()
 	case Unknown:
 	}
-	return h.wait(ConfigUnknown, "It is not known how the configuration of %s compares to the declared one. This goes on when it can be read", m.Name)
+	return h.unknown(c)
 }
 
 // verdict is how the configuration compares to the declared one, in the boot that the machine is in now. What it had before it
@@ -125,6 +125,22 @@ func (h change) verdict(c Config) State {
 		return Unknown
 	}
 	return Verdict(c)
+}
+
+// unknown waits for what the verdict lacks, and names it.
+func (h change) unknown(c Config) Decision {
+	read, known := c.BootID.Get()
+	now, answered := h.live.BootID.Get()
+	why := c.BootID.Why()
+	switch {
+	case !c.Active.IsKnown():
+		return h.wait(ConfigUnknown, "It is not known how the configuration of %s compares to the declared one (%s). This goes on by itself when it can be read", h.m.Name, c.Active.Why())
+	case known && answered && read != now:
+		return h.wait(ConfigUnknown, "%s has booted since its configuration was read, and may run another one now. It is read again, and this goes on then", h.m.Name)
+	case known:
+		why = h.live.BootID.Why()
+	}
+	return h.wait(ConfigUnknown, "The boot ID of %s cannot be read (%s), so it is not known whether it has booted since its configuration was read, and it is not rebooted for it. This goes on by itself when it can be read: %s has to answer, and to let the provider read it (Talos asks for the role os:admin)", h.m.Name, why, h.m.Name)
 }
 
 // A change is the facts, looked at from one machine that answers.

@@ -19,7 +19,8 @@ var configs = map[string]Config{
 	"drifted": {BootID: boot, Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(false)},
 	"differs": {BootID: boot, Active: facts.Of(false), Persistent: facts.Of(false), NeedsReboot: facts.Of(true)},
 	"staged":  {BootID: boot, Active: facts.Of(false), Persistent: facts.Of(true), NeedsReboot: facts.Of(true)},
-	"unknown": {BootID: boot},
+	"unknown": {BootID: boot, Active: facts.Unknown[bool]("cannot read the machine configuration: not authorized")},
+	"unread":  {BootID: facts.Unknown[string]("no answer within 10s"), Active: facts.Of(false), Persistent: facts.Of(true), NeedsReboot: facts.Of(true)},
 }
 
 // TestStories looks at changes before each of their steps. Run it with -rewrite to write down what is decided now, and
