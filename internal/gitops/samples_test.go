@@ -44,22 +44,26 @@ func machineSamples() map[string]sample {
 	kind := v1alpha1.TalosMachineKind
 	ready, synced := yes("Ready", "Available", ""), yes("Synced", "ReconcileSuccess", "")
 	inSync := yes("ConfigApplied", "InSync", "The machine runs the declared configuration")
+	lost := no("Reachable", "Unreachable", "cannot reach")
+	lastKnown := func(reason xpv2.ConditionReason) change {
+		return condition("ConfigApplied", "Unknown", reason, "Not known while the machine does not answer")
+	}
 	wasNode := func(u *unstructured.Unstructured) { set(u, "cp-1", "status", "atProvider", "nodeName") }
 	return map[string]sample{
 		"MachineNotSeen":     {kind, object(kind), progressing, "The provider has not looked at it yet", inProgress},
 		"MachineReady":       {kind, object(kind, ready, synced, inSync), healthy, "", current},
 		"MachineNotApproved": {kind, object(kind, no("Ready", "AwaitingApproval", "Nothing is sent"), synced), progressing, "AwaitingApproval: Nothing is sent", inProgress},
 		"MachineInstalling": {
-			kind, object(kind, no("Ready", "Unavailable", "cannot reach"), no("Synced", "ReconcileError", "cannot reach"), no("Reachable", "Unreachable", "cannot reach")),
+			kind, object(kind, no("Ready", "Unavailable", "cannot reach"), no("Synced", "ReconcileError", "cannot reach"), lost),
 			progressing, "Unavailable: cannot reach", inProgress,
 		},
 		"MachineDead": {
-			kind, object(kind, no("Ready", "Unavailable", "cannot reach"), no("Synced", "ReconcileError", "cannot reach"), inSync, wasNode),
+			kind, object(kind, no("Ready", "Unavailable", "cannot reach"), no("Synced", "ReconcileError", "cannot reach"), lost, lastKnown("LastKnown"), wasNode),
 			degraded, "Unavailable: cannot reach", inProgress,
 		},
 		"MachineRebooting": {
-			kind, object(kind, no("Ready", "Unavailable", "cannot reach"), synced, no("ConfigApplied", "Rebooting", "It was drained"), wasNode),
-			progressing, "Rebooting: It was drained", inProgress,
+			kind, object(kind, no("Ready", "Unavailable", "cannot reach"), synced, lost, lastKnown("Rebooting"), wasNode),
+			progressing, "Rebooting: Not known while the machine does not answer", inProgress,
 		},
 		"MachineRebootWaits":    {kind, object(kind, ready, synced, no("ConfigApplied", "WaitingForLock", "cp-2 holds it")), progressing, "WaitingForLock: cp-2 holds it", inProgress},
 		"MachineConfigRejected": {kind, object(kind, ready, synced, no("ConfigApplied", "ConfigRejected", "unknown keys")), degraded, "ConfigRejected: unknown keys", failed},
