@@ -33,8 +33,6 @@ var modes = map[Mode]machineapi.ApplyConfigurationRequest_Mode{
 type ApplyResult struct {
 	// Details in the machine's own words.
 	Details string
-	// Warnings of its validation.
-	Warnings []string
 }
 
 // leaveTimeout covers what Talos itself may wait in a leave: three minutes for its member and five for quorum.
@@ -53,7 +51,7 @@ func (c *Client) ApplyConfig(ctx context.Context, data []byte, mode Mode) (Apply
 		if err != nil {
 			return err
 		}
-		out = ApplyResult{Details: scrub(r.GetModeDetails()), Warnings: r.GetWarnings()}
+		out = ApplyResult{Details: scrub(r.GetModeDetails())}
 		return nil
 	})
 	return out, err
