@@ -726,6 +726,24 @@ func TestOtherMachineAtTheAddressIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestUnpinnedMachineNotesNoMember: the address of a machine that never had its configuration is another's, by a second name or
+// since DHCP moved it. Noted for it, the member of the other one would go with it, also once the address is corrected.
+func TestUnpinnedMachineNotesNoMember(t *testing.T) {
+	b := newBench(t, 3, four, nil)
+	b.box("cp-4").uuid, b.box("cp-4").member = b.box("cp-3").uuid, b.box("cp-3").member
+	b.change("cp-4", func(m *v1alpha1.TalosMachine) { meta.SetExternalName(m, "") })
+	for range 3 {
+		b.pass("cp-4")
+	}
+	m := b.get("cp-4")
+	if m.Status.AtProvider.Etcd == nil || m.Status.AtProvider.Etcd.MemberID != "" {
+		t.Errorf("the member of cp-4 is said to be %+v, and it is that of cp-3", m.Status.AtProvider.Etcd)
+	}
+	if m.PinnedUUID() != "" || len(b.sent()) > 0 {
+		t.Errorf("cp-4 was taken for %q, and sent %q", m.PinnedUUID(), b.sent())
+	}
+}
+
 func (b *bench) isRemoved(name string) bool {
 	b.t.Helper()
 	r, err := b.get(name).RemovalRecord()

@@ -55,12 +55,12 @@ func (e *external) showFacts(mg *v1alpha1.TalosMachine, f facts.Cluster) {
 }
 
 // etcdOf says what is known of the etcd member of a machine. The ID that the machine was last seen to have is kept while
-// it does not answer, or another machine does in its place: a removal may need it, and would take out the member of the
-// other one.
+// it does not answer, or another machine may do so in its place: a removal may need it, and would take out the member of the
+// other one. Before its UUID is pinned, anybody may.
 func etcdOf(m facts.Machine, f facts.Cluster) *v1alpha1.MachineEtcdObservation {
 	o := &v1alpha1.MachineEtcdObservation{Healthy: "unknown", State: "unknown", MemberID: v1alpha1.FormatMemberID(uint64(m.LastMember))}
 	id := membership.Running(m)
-	if id == 0 {
+	if id == 0 || m.UUID == "" {
 		if membership.Of(f, m).State == membership.Absent {
 			o.State = "absent"
 		}
