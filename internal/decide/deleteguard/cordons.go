@@ -20,7 +20,7 @@ func CheckCordons(f facts.Cluster, t facts.MachineID) *Refusal {
 	}
 	for _, o := range f.Machines {
 		if node, _ := o.Node.Get(); node.Ours && node.Cordoned && o.ID != t && o.Role == facts.ControlPlane && !o.Removed {
-			return refuse(OtherMachineCordoned, afterThat(f, o, node.Name),
+			return refuse(OtherMachineCordoned, afterThat(f, m, o, node.Name),
 				"Another control plane is cordoned for a removal or a reboot that was begun before: %s", o.Name)
 		}
 	}
@@ -30,15 +30,16 @@ func CheckCordons(f facts.Cluster, t facts.MachineID) *Refusal {
 // afterThat says what a person can do about the machine that is out of service. One that has left etcd, or may have, is
 // uncordoned only where the two wait for each other, as after a reset that failed let this one join again: its pods would
 // come back to a machine that is about to be wiped.
-func afterThat(f facts.Cluster, o facts.Machine, node string) string {
-	const goesOn = "this goes on by itself then; the conditions of its TalosMachine say what it waits for"
+func afterThat(f facts.Cluster, m, o facts.Machine, node string) string {
 	if mayHaveLeft(f, o) {
-		return fmt.Sprintf("Its removal is past the point of no return, or may be, so it is finished first, and %s. Only if that is the lock, and this one holds it, uncordon Node %s", goesOn, node)
+		return fmt.Sprintf("Its removal is past the point of no return, or may be, so it is finished first, and this goes on by itself then. "+
+			"Leave its Node cordoned. The one exception: if the conditions of %s say that it waits for the lock, and that is held for %s, uncordon Node %s", o.Name, m.Name, node)
 	}
-	return fmt.Sprintf("That is finished or undone first, and %s. If nothing is to become of it, uncordon Node %s", goesOn, node)
+	return fmt.Sprintf("That is finished or undone first, and this goes on by itself then; the conditions of its TalosMachine say what it waits for. If nothing is to become of it, uncordon Node %s", node)
 }
 
-// mayHaveLeft tells whether the removal of a machine is past the point of no return, or cannot be told not to be.
+// mayHaveLeft tells whether the removal of a machine is past the point of no return, or cannot be told not to be. One that adds
+// itself to etcd again without getting to start is a learner, for which other guards wait before this is asked.
 func mayHaveLeft(f facts.Cluster, m facts.Machine) bool {
 	if m.Record == nil {
 		return false
