@@ -178,11 +178,11 @@ func (j *judge) decide(w *world, i uint8, k work) verdict {
 	}
 	v, text := summary(d)
 	v.ways = waysIn(text)
-	if k == removing && v.kind == refuse && !v.forward {
-		v.ways |= wayOrphan // The controller says so with every refusal of what may still be called off.
-	}
 	if (v.kind == wait || v.kind == refuse) && v.ways == 0 {
 		j.wrong = violation{"I5", fmt.Sprintf("%s says no way out: %q", v.reason, text)}
+	}
+	if k == removing && v.kind == refuse && !v.forward {
+		v.ways |= wayOrphan // The controller says so with every refusal of what may still be called off.
 	}
 	return v
 }
