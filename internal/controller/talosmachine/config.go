@@ -90,11 +90,14 @@ func certSANs(declared []string, address string) []string {
 // a dry run would change the machine, by cancelling the rollback of a configuration that is being tried.
 func (e *external) compare(ctx context.Context, mg *v1alpha1.TalosMachine) error {
 	actual, ok := e.seen.Config.Get()
-	if why := e.seen.Config.Why(); !ok || e.doors.Bundle() == nil { // Not known, and shown as that.
-		if ok {
-			why = fmt.Sprintf("the provider does not have the PKI of TalosCluster %q", e.cluster.GetName())
-		}
-		e.seen.config = configchange.Config{BootID: e.seen.Live.BootID, Active: facts.Unknown[bool](why)}
+	switch unknown := (configchange.Config{BootID: e.seen.Live.BootID}); {
+	case !ok:
+		unknown.Active = facts.Unknown[bool](e.seen.Config.Why())
+		e.seen.config = unknown
+		return nil
+	case e.doors.Bundle() == nil:
+		unknown.Active = facts.Unknown[bool](fmt.Sprintf("the provider does not have the PKI of TalosCluster %q", e.cluster.GetName()))
+		e.seen.config = unknown
 		return nil
 	}
 	desired, err := e.render(ctx, mg, e.seen.Live.TalosVersion)

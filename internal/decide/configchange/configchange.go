@@ -130,12 +130,12 @@ func (h change) verdict(c Config) State {
 // unknown waits for what the verdict lacks, and names it.
 func (h change) unknown(c Config) Decision {
 	read, known := c.BootID.Get()
-	now, answered := h.live.BootID.Get()
+	now, told := h.live.BootID.Get()
 	why := c.BootID.Why()
 	switch {
 	case !c.Active.IsKnown():
 		return h.wait(ConfigUnknown, "It is not known how the configuration of %s compares to the declared one (%s). This goes on by itself when it can be read", h.m.Name, c.Active.Why())
-	case known && answered && read != now:
+	case known && told && read != now:
 		return h.wait(ConfigUnknown, "%s has booted since its configuration was read, and may run another one now. It is read again, and this goes on then", h.m.Name)
 	case known:
 		why = h.live.BootID.Why()
