@@ -34,7 +34,7 @@ const (
 	AnnotationBootstrapped = Group + "/bootstrapped-by"
 
 	// AnnotationBootstrapBoot on a TalosCluster holds the boot ID of the boot in which that machine answered Bootstrap. It is
-	// written after the answer: Bootstrap is not sent twice in one boot, where the second would end what the first began.
+	// written after the answer: Bootstrap is not sent again in that boot, where the second would end what the first began.
 	AnnotationBootstrapBoot = Group + "/bootstrap-boot"
 
 	// LabelCluster on Secrets and Leases names the TalosCluster that they belong to.

@@ -150,8 +150,8 @@ func (w *world) promisesWereKept() {
 			}
 		}
 	}
-	if want := []string{"cp-1", "cp-1"}; !slices.Equal(bootstraps, want) { // See birth.
-		w.t.Errorf("I9: Bootstrap was sent to %q, want %q", bootstraps, want)
+	if to := slices.Compact(bootstraps); len(to) != 1 { // How often it was sent to that one is for birth to say.
+		w.t.Errorf("I9: Bootstrap was sent to %q", to)
 	}
 }
 

@@ -121,6 +121,7 @@ func (e *external) bootstrapStep(ctx context.Context, c *v1alpha1.TalosCluster, 
 func (e *external) recordBootstrap(ctx context.Context, c *v1alpha1.TalosCluster, m facts.Machine) error {
 	err := e.annotate(ctx, c, func(c *v1alpha1.TalosCluster) {
 		meta.AddAnnotations(c, map[string]string{v1alpha1.AnnotationBootstrapped: m.UUID})
+		meta.RemoveAnnotations(c, v1alpha1.AnnotationBootstrapBoot) // That of a machine before, if a person has taken it off.
 	})
 	if err != nil {
 		return errors.Wrap(err, "cannot write down which machine is bootstrapped")

@@ -191,6 +191,18 @@ func TestBootstrapOnceInABoot(t *testing.T) {
 	passes(1, 2)
 }
 
+// TestBootstrapForgetsTheBootBefore: a person has taken the record of the machine before off, and not that of its boot.
+func TestBootstrapForgetsTheBootBefore(t *testing.T) {
+	w := startedWorld(t, annotated(v1alpha1.AnnotationBootstrapBoot, "boot-of-cp-9"))
+	if _, err := w.pass(w.reconciler()); err != nil {
+		t.Fatalf("Reconcile(...): %v", err)
+	}
+	a := w.cluster(context.Background()).GetAnnotations()
+	if boot, there := a[v1alpha1.AnnotationBootstrapBoot]; there || a[v1alpha1.AnnotationBootstrapped] == "" {
+		t.Errorf("%q is written down, with boot %q", a[v1alpha1.AnnotationBootstrapped], boot)
+	}
+}
+
 // TestBootstrapRepeated holds that a Bootstrap whose answer was lost is only ever repeated to the same machine, and that an
 // etcd that is there already is told by its members and not by the answer.
 func TestBootstrapRepeated(t *testing.T) {

@@ -50,8 +50,11 @@ func etcdTrouble(mg *v1alpha1.TalosMachine, f facts.Cluster, m facts.Machine, no
 	if m.Role != facts.ControlPlane || !facts.Is(live.EtcdService, "Failed") {
 		return ""
 	}
-	return fmt.Sprintf(". Its etcd service has failed (%s) and is not started again before the machine boots. See its log, correct what keeps it from starting, and reboot the machine",
-		cmp.Or(live.EtcdSays, "it does not say why"))
+	says := cmp.Or(live.EtcdSays, "it does not say why")
+	if f.Bootstrapped == "" {
+		return fmt.Sprintf(". Its etcd service has failed (%s): it has waited for the cluster to be bootstrapped for as long as Talos lets it. Reboot the machine once that can be", says)
+	}
+	return fmt.Sprintf(". Its etcd service has failed (%s) and is not started again in this boot. See talosctl service etcd and talosctl dmesg, correct what keeps it from starting, and reboot the machine", says)
 }
 
 // gone is what is said of an etcd that is no member any more.

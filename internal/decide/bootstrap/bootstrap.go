@@ -58,7 +58,8 @@ func (Refuse) decision() {}
 func (Done) decision()   {}
 
 // Next returns the one thing to do now. Bootstrap is sent only if every approved control plane was asked and none has data
-// of etcd; if it was written down for a machine before, to that machine or to none, and once only in each of its boots.
+// of etcd; if it was written down for a machine before, to that machine or to none, and not
+// again in a boot in which it has answered, as far as that could be written down.
 func Next(f facts.Cluster) Decision {
 	if f.Teardown || membership.Begun(f) {
 		return Done{}
@@ -107,9 +108,13 @@ func mayHaveData(f facts.Cluster, m facts.Machine, live facts.Live) Decision {
 	case !known:
 		state = "unknown: " + live.EtcdService.Why()
 	case state == "Failed" && strings.EqualFold(m.UUID, f.Bootstrapped):
-		return wait(AwaitingEtcd, "Bootstrap was sent to %s, and its etcd service has failed%s. It is not started again before the machine boots. See the log of the etcd service, correct what keeps it from starting, and reboot the machine: if it has no data then, Bootstrap is sent to it again", m.Name, says(live))
+		return wait(AwaitingEtcd, "Bootstrap was sent to %s, or was about to be, and its etcd service has failed%s. It is not started again in this boot. See talosctl service etcd and talosctl dmesg, correct what keeps it from starting, and reboot the machine: if it has no data then, Bootstrap is sent to it again", m.Name, says(live))
 	}
-	return wait(AwaitingEtcd, "The etcd of %s is in state %q%s and does not answer yet, so it may have data. If it stays like that, reboot the machine", m.Name, state, says(live))
+	why := "" // What a service that is started again and again says is another thing each time.
+	if state == "Failed" {
+		why = says(live)
+	}
+	return wait(AwaitingEtcd, "The etcd of %s is in state %q%s and does not answer yet, so it may have data. If it stays like that, reboot the machine", m.Name, state, why)
 }
 
 // says is what the etcd service of a machine said last, to be put behind what it is about.
@@ -157,7 +162,7 @@ func answered(f facts.Cluster, m facts.Machine, live facts.Live) Decision {
 	case !known:
 		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its boot ID cannot be read (%s), so it is not known whether it needs another one after a reboot. This goes on when its etcd is up or its boot ID can be read", m.Name, live.BootID.Why())
 	case boot == f.BootstrapBoot:
-		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its etcd service still prepares%s. If it stays like that, see the log of its etcd service, and reboot the machine: Bootstrap is sent to it again then", m.Name, says(live))
+		return wait(AwaitingEtcd, "%s has answered Bootstrap, and its etcd service still prepares%s. If it stays like that, see talosctl service etcd and talosctl dmesg, and reboot the machine: Bootstrap is sent to it again then", m.Name, says(live))
 	}
 	return nil
 }
