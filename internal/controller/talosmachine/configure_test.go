@@ -109,7 +109,7 @@ func TestConfiguringSurvivesCrashes(t *testing.T) {
 	for range 4 {
 		b.pass("w-1")
 	}
-	for k := 1; k <= len(b.writes); k++ {
+	for k := 1; k <= len(b.written()); k++ {
 		for how, damage := range damages {
 			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
 				c, x := newBlank(t)
@@ -159,7 +159,7 @@ func TestNothingIsSent(t *testing.T) {
 				twin := b.get("w-1").DeepCopy()
 				twin.ObjectMeta = metav1.ObjectMeta{Namespace: "other", Name: "twin", UID: "twin"}
 				b.must(b.mgmt.Create(context.Background(), twin))
-				b.writes = nil
+				b.forget()
 			},
 			on: v1alpha1.TypeReachable, want: v1alpha1.ReasonDuplicateUUID,
 		},
@@ -186,7 +186,7 @@ func TestNothingIsSent(t *testing.T) {
 				c := &v1alpha1.TalosCluster{}
 				b.must(b.mgmt.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: clusterName}, c))
 				b.must(b.mgmt.Delete(context.Background(), c))
-				b.writes = nil
+				b.forget()
 			},
 			on: xpv2.TypeReady, want: v1alpha1.ReasonAwaitingCluster,
 		},
@@ -307,7 +307,7 @@ func TestStaleCacheConfiguresNothing(t *testing.T) {
 			}
 			e.kube = lagging.New(b.mgmt, b.history, b.history.Writes(), &v1alpha1.TalosMachine{}, &v1alpha1.TalosCluster{})
 			change(b)
-			b.writes = nil
+			b.forget()
 			if _, err := e.Create(ctx, stale); err == nil {
 				t.Error("Create went on with what was true before")
 			}
@@ -330,8 +330,8 @@ func TestObserveChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(b.writes) > 0 {
-		t.Errorf("Observe wrote: %q", b.writes)
+	if len(b.written()) > 0 {
+		t.Errorf("Observe wrote: %q", b.written())
 	}
 }
 

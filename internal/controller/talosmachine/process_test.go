@@ -113,7 +113,7 @@ func newBench(t *testing.T, declared int, controlPlanes, workers []string) *benc
 			b.twin.background.Stop()
 		}
 	})
-	b.writes = nil
+	b.forget()
 	return b
 }
 
@@ -331,7 +331,7 @@ func (b *bench) change(name string, f func(*v1alpha1.TalosMachine)) {
 	m := b.get(name)
 	f(m)
 	b.must(b.mgmt.Update(context.Background(), m))
-	b.writes = nil
+	b.forget()
 }
 
 func (b *bench) annotate(name, key, value string) {
@@ -344,7 +344,7 @@ func (b *bench) remove(name string) {
 	b.t.Helper()
 	b.annotate(name, v1alpha1.AnnotationAllowDelete, "true")
 	b.must(b.mgmt.Delete(context.Background(), b.get(name)))
-	b.writes = nil
+	b.forget()
 }
 
 // tearDown deletes the cluster as a person does.
@@ -356,14 +356,25 @@ func (b *bench) tearDown() {
 	b.must(b.mgmt.Update(context.Background(), c))
 	b.must(b.mgmt.Delete(context.Background(), c))
 	b.teardown = true
-	b.writes = nil
+	b.forget()
 }
 
 // sent are the writes to machines and to their Kubernetes cluster, in order.
 func (b *bench) sent() []string {
+	return slices.DeleteFunc(b.written(), func(s string) bool { return strings.HasPrefix(s, "management:") })
+}
+
+// written is what was written since it was last forgotten. A leave in the background renews the lock meanwhile.
+func (b *bench) written() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(b.writes), func(s string) bool { return strings.HasPrefix(s, "management:") })
+	return slices.Clone(b.writes)
+}
+
+func (b *bench) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writes = nil
 }
 
 func (b *bench) removalReason(name string) xpv2.ConditionReason {

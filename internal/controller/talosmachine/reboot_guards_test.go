@@ -20,7 +20,7 @@ func (b *bench) becomeEven() {
 	x := b.join("cp-4", true)
 	b.declare(x, v1alpha1.RoleControlPlane)
 	x.active = b.rendered("cp-4")
-	b.writes = nil
+	b.forget()
 }
 
 // onLock has something happen at the moment in which a pass gets the lock, and no more after that.
@@ -211,8 +211,8 @@ func TestBlankMachineNeedsNoReboot(t *testing.T) {
 		b.pass("w-1")
 	}
 	b.wantReason("w-1", v1alpha1.TypeConfigApplied, corev1.ConditionFalse, v1alpha1.ReasonNotApplied)
-	if sent := b.sent(); len(sent) > 0 || slices.ContainsFunc(b.writes, func(w string) bool { return strings.HasSuffix(w, "*v1.Lease") }) {
-		t.Errorf("it was sent %q, with writes %q", sent, b.writes)
+	if sent := b.sent(); len(sent) > 0 || slices.ContainsFunc(b.written(), func(w string) bool { return strings.HasSuffix(w, "*v1.Lease") }) {
+		t.Errorf("it was sent %q, with writes %q", sent, b.written())
 	}
 }
 

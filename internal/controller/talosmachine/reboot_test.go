@@ -67,7 +67,7 @@ func TestRebootSurvivesCrashes(t *testing.T) {
 	b := newConfigured(t, four[:3], nil)
 	b.needReboot("cp-2")
 	b.inSync("cp-2")
-	for k := 1; k <= len(b.writes); k++ {
+	for k := 1; k <= len(b.written()); k++ {
 		for how, damage := range damages {
 			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
 				c := newConfigured(t, four[:3], nil)
@@ -153,13 +153,13 @@ func TestRefusedRebootHoldsNothing(t *testing.T) {
 	b := newConfigured(t, four[:1], nil)
 	b.needReboot("cp-1")
 	b.passUntil("cp-1", func() bool { return b.get("cp-1").Status.AtProvider.Config.State == v1alpha1.ConfigStaged })
-	b.writes = nil
+	b.forget()
 	for range 3 {
 		b.pass("cp-1")
 	}
-	for _, w := range b.writes {
+	for _, w := range b.written() {
 		if strings.Contains(w, "Lease") || !strings.HasPrefix(w, "management:") {
-			t.Errorf("a refused reboot took the lock or touched something: %q", b.writes)
+			t.Errorf("a refused reboot took the lock or touched something: %q", b.written())
 			break
 		}
 	}
@@ -177,7 +177,7 @@ func TestRebootStepsAsideForTheCure(t *testing.T) {
 	x := b.join("cp-4", true)
 	b.declare(x, v1alpha1.RoleControlPlane)
 	x.active = b.rendered("cp-4")
-	b.writes = nil
+	b.forget()
 	b.pass("cp-2")
 	if c := b.cordoned(); len(c) > 0 || b.lockHolder() != nil || count(b.sent(), "Reboot") > 0 {
 		t.Errorf("a parked reboot holds something: cordoned %q, lock %v, sent %q", c, b.lockHolder(), b.sent())
@@ -246,7 +246,7 @@ func (b *bench) declareFewer() {
 	b.must(b.mgmt.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: clusterName}, c))
 	c.Spec.ForProvider.ControlPlane.Count--
 	b.must(b.mgmt.Update(context.Background(), c))
-	b.writes = nil
+	b.forget()
 }
 
 // stealDuringSurvey has another disruption take the lock, by force, whenever the Nodes are read: a survey does that after

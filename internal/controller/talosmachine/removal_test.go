@@ -132,7 +132,7 @@ func TestRemovalSurvivesCrashes(t *testing.T) {
 			}
 			b.remove(victim)
 			b.walk(victim)
-			for k := 1; k <= len(b.writes); k++ {
+			for k := 1; k <= len(b.written()); k++ {
 				for how, damage := range damages {
 					t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
 						c := newBench(t, 3, b.controlPlanes(), []string{"w-1"})
@@ -177,7 +177,7 @@ func TestTwoRemovalsSurviveCrashes(t *testing.T) {
 	}
 	b := ask(t)
 	walk(b)
-	for k := 1; k <= len(b.writes); k++ {
+	for k := 1; k <= len(b.written()); k++ {
 		for _, how := range []string{"CacheBehind", "SecondReplica"} {
 			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
 				c := ask(t)
@@ -326,9 +326,9 @@ func TestRefusedRemovalSendsNothing(t *testing.T) {
 			if sent := b.sent(); len(sent) > 0 {
 				t.Errorf("\n%s\nit was sent: %q", tc.reason, sent)
 			}
-			for _, w := range b.writes {
+			for _, w := range b.written() {
 				if strings.Contains(w, "Lease") {
-					t.Errorf("\n%s\nthe lock was taken: %q", tc.reason, b.writes)
+					t.Errorf("\n%s\nthe lock was taken: %q", tc.reason, b.written())
 				}
 			}
 		})
@@ -408,15 +408,15 @@ func TestLongLeave(t *testing.T) {
 	x.leaving = make(chan struct{})
 	b.remove("cp-4")
 	b.passUntil("cp-4", func() bool { return b.background.Running("uid-cp-4") })
-	b.writes = nil
+	b.forget()
 	for range 10 {
 		if res := b.pass("cp-4"); res.RequeueAfter != pass {
 			t.Errorf("a leave is looked at again after %+v, want %s", res, pass)
 		}
 	}
-	for _, w := range b.writes {
+	for _, w := range b.written() {
 		if w != "management: update status *v1alpha1.TalosMachine" && w != "management: update *v1.Lease" { // renewed by the leave
-			t.Errorf("something was done while the machine leaves etcd: %q", b.writes)
+			t.Errorf("something was done while the machine leaves etcd: %q", b.written())
 			break
 		}
 	}

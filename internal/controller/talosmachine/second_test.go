@@ -53,7 +53,7 @@ func TestTheOtherProcessIsGivenTime(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-			b.writes = nil
+			b.forget()
 			got := b.pass(tc.name)
 			if want := (reconcile.Result{Requeue: true}); got != want || looks != tc.look { //nolint:staticcheck // The managed reconciler asks for its backoff so.
 				t.Errorf("%d looks, want %d; again after %+v, want its backoff", looks, tc.look, got)

@@ -85,7 +85,7 @@ func TestCacheBehindAPerson(t *testing.T) {
 					}
 					b.before, b.behind = b.history.Writes(), true
 					tc.change(b)
-					b.writes = nil
+					b.forget()
 					b.start()
 					for range 4 {
 						b.pass(tc.name)

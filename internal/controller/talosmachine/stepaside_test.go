@@ -103,7 +103,7 @@ func TestNothingIsUndonePastThePointOfNoReturn(t *testing.T) {
 func TestCallOffWithoutACordonNeedsNoKubernetes(t *testing.T) {
 	b := newBench(t, 3, four, nil)
 	b.remove("cp-4")
-	for n := len(b.writes) + 1; b.lockHolder() == nil; n++ {
+	for n := len(b.written()) + 1; b.lockHolder() == nil; n++ {
 		b.dieAt = n
 		b.pass("cp-4")
 		b.start()

@@ -57,7 +57,7 @@ func TestTeardown(t *testing.T) {
 	}
 
 	// Removed for good: never configured again, and its object goes without another call.
-	b.writes = nil
+	b.forget()
 	b.pass("w-1")
 	b.must(b.mgmt.Delete(context.Background(), b.get("w-1")))
 	b.pass("w-1")
@@ -71,7 +71,7 @@ func TestTeardownSurvivesCrashes(t *testing.T) {
 	b := newBench(t, 1, four[:2], []string{"w-1"})
 	b.tearDown()
 	b.walkDown()
-	for k := 1; k <= len(b.writes); k++ {
+	for k := 1; k <= len(b.written()); k++ {
 		for how, damage := range damages {
 			t.Run(fmt.Sprintf("%sAfterWrite%d", how, k), func(t *testing.T) {
 				c := newBench(t, 1, four[:2], []string{"w-1"})

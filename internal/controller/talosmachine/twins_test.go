@@ -42,11 +42,11 @@ func TestTwins(t *testing.T) {
 	}
 
 	b.remove("w-1")
-	b.writes = nil
+	b.forget()
 	for range 3 {
 		for _, uuid := range []string{b.box("w-1").uuid, b.box("cp-2").uuid} {
 			write(uuid)
-			b.writes = nil
+			b.forget()
 			b.pass("w-1")
 			if got := b.removalReason("w-1"); got != v1alpha1.ReasonNodeUnknown || b.lockHolder() != nil || len(b.sent()) > 0 {
 				t.Fatalf("with the Node's UUID %s: reason %q, lock %v, sent %q", uuid, got, b.lockHolder(), b.sent())
