@@ -228,8 +228,8 @@ type Service struct {
 	Says string
 }
 
-// EtcdService reads the state of the machine's etcd service. A machine
-// without one, such as a worker, answers with the class NotFound.
+// EtcdService reads the state of the machine's etcd service. A machine without one, such as a worker, answers with the class
+// NotFound.
 func (c *Client) EtcdService(ctx context.Context) (Service, error) {
 	var out Service
 	err := c.read(ctx, "read the state of the etcd service", func(ctx context.Context, n *conn) error {

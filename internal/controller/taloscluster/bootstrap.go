@@ -152,8 +152,9 @@ func (e *external) sendBootstrap(ctx context.Context, c *v1alpha1.TalosCluster, 
 	return e.recordAnswer(ctx, c, m)
 }
 
-// recordAnswer writes down in which boot the machine answered Bootstrap, over whatever else was changed meanwhile: not written,
-// Bootstrap would be sent twice in this boot. A machine that does not tell its boot ID is sent it again.
+// recordAnswer writes down in which boot the machine answered Bootstrap, over whatever else was changed meanwhile. It comes after
+// the call, since written before it would keep a call that was never made from being made: whoever dies in between sends it
+// once more in this boot, to the same machine. So does one that cannot know the boot, as the machine does not tell its ID.
 func (e *external) recordAnswer(ctx context.Context, c *v1alpha1.TalosCluster, m facts.Machine) error {
 	live, _ := m.Live.Get()
 	boot, known := live.BootID.Get()

@@ -58,8 +58,8 @@ func (Refuse) decision() {}
 func (Done) decision()   {}
 
 // Next returns the one thing to do now. Bootstrap is sent only if every approved control plane was asked and none has data
-// of etcd; if it was written down for a machine before, to that machine or to none, and not
-// again in a boot in which it has answered, as far as that could be written down.
+// of etcd; if it was written down for a machine before, to that machine or to none, and not again in a boot in which it has
+// answered, as far as that could be written down.
 func Next(f facts.Cluster) Decision {
 	if f.Teardown || membership.Begun(f) {
 		return Done{}
