@@ -217,7 +217,7 @@ type TalosMachineObservation struct {
 	// unknown while it does not answer.
 	// +optional
 	Stage string `json:"stage,omitempty"`
-	// NodeName of the machine's Kubernetes Node.
+	// NodeName is the name under which the machine's kubelet runs: that of its Kubernetes Node.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 	// Addresses of the machine's Kubernetes Node.

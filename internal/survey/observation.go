@@ -13,9 +13,12 @@ import (
 	"github.com/maesh/provider-ichor/internal/talos"
 )
 
+const whyNotObserved = "it is not asked for in an observation"
+
 // An Observation is what one machine answered to Observe.
 type Observation struct {
-	// Live is what the machine said of itself. Its EtcdService is not asked for here and is unknown.
+	// Live is what the machine said of itself. Its EtcdService, and a control plane's Nodename, are not asked for here and are
+	// unknown: an overview has them.
 	Live facts.Live
 	// Unmet is what keeps a machine in stage booting or running from being ready, in Talos's words.
 	Unmet []string
@@ -47,7 +50,10 @@ func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access)
 	}
 
 	o := Observation{
-		Live: facts.Live{Mode: facts.Configured, UUID: id.uuid, EtcdService: facts.Unknown[string]("it is not asked for in an observation")},
+		Live: facts.Live{
+			Mode: facts.Configured, UUID: id.uuid,
+			Nodename: facts.Unknown[string](whyNotObserved), EtcdService: facts.Unknown[string](whyNotObserved),
+		},
 		Etcd: facts.Unknown[talos.EtcdStatus](whyNoEtcd),
 	}
 	var status talos.Status
@@ -60,6 +66,9 @@ func (s *Surveyor) Look(ctx context.Context, m *v1alpha1.TalosMachine, a Access)
 		return err
 	})
 	question(&g, &o.Live.TalosVersion, func() (string, error) { return id.door.Version(ctx) })
+	if m.Spec.ForProvider.Role != v1alpha1.RoleControlPlane {
+		question(&g, &o.Live.Nodename, func() (string, error) { return id.door.Nodename(ctx) }) // An overview asks control planes.
+	}
 	g.Go(func() error {
 		// In this order: if the machine is in this boot later, too, its configuration was read in it.
 		o.Live.BootID = known(id.door.BootID(ctx))

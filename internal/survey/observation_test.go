@@ -27,7 +27,8 @@ func TestLook(t *testing.T) {
 	want := Observation{
 		Live: facts.Live{
 			Mode: facts.Configured, UUID: "uuid-cp-1", BootID: facts.Of("boot-cp-1"), Stage: "running", Ready: true,
-			TalosVersion: facts.Of("v1.13.9"), EtcdService: facts.Unknown[string]("it is not asked for in an observation"), Member: facts.Of(facts.MemberID(1)),
+			TalosVersion: facts.Of("v1.13.9"), Nodename: facts.Unknown[string](whyNotObserved), EtcdService: facts.Unknown[string](whyNotObserved),
+			Member: facts.Of(facts.MemberID(1)),
 		},
 		Config:    facts.Of(m.config),
 		Etcd:      facts.Of(*m.etcd),
@@ -54,14 +55,14 @@ func TestConfigIsReadInTheBoot(t *testing.T) {
 	}
 }
 
-// An unchanged machine is asked at most six questions, of which etcd's is for control planes only.
+// An unchanged machine is asked six questions, of which etcd's is for control planes only, and its Nodename for workers.
 func TestLookBudget(t *testing.T) {
 	cases := map[string]struct {
 		object *v1alpha1.TalosMachine
 		want   []string
 	}{
 		"ControlPlane": {machineObject("cp-1"), []string{"BootID", "Config", "EtcdStatus", "Status", "System", "Version"}},
-		"Worker":       {machineObject("cp-1", worker), []string{"BootID", "Config", "Status", "System", "Version"}},
+		"Worker":       {machineObject("cp-1", worker), []string{"BootID", "Config", "Nodename", "Status", "System", "Version"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

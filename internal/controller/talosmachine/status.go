@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -38,14 +39,18 @@ func (e *external) showFacts(mg *v1alpha1.TalosMachine, f facts.Cluster) {
 		return
 	}
 	at := &mg.Status.AtProvider
-	if live, ok := m.Live.Get(); ok {
+	live, answers := m.Live.Get()
+	if answers {
 		at.Stage = live.Stage
 	}
-	if n, ok := m.Node.Get(); ok && n.Exists {
-		at.NodeName, at.Addresses = n.Name, n.Addresses
-	} else if len(m.SameNodename) > 0 {
-		at.NodeName = m.Nodename // It is how the others know that they share it, also when the machine is not asked.
+	n, _ := m.Node.Get()
+	if n.Exists {
+		at.Addresses = n.Addresses
 	}
+	// What the machine itself tells comes first: if it shares the name with another machine, the Node may be of that one
+	// whenever it is looked at, and an overview, which does not ask workers, knows their names from here.
+	told, _ := live.Nodename.Get()
+	at.NodeName = cmp.Or(told, n.Name, at.NodeName)
 	if m.Role == facts.ControlPlane {
 		at.Etcd = etcdOf(m, f)
 	}
@@ -114,11 +119,14 @@ func allowed(f facts.Cluster, id facts.MachineID) facts.Cluster {
 }
 
 // withLive returns the facts with what the machine itself has just said: an overview is older, and does not ask workers.
-// The state of its etcd service, and what that says, are only known from the overview.
+// The state of its etcd service, what that says, and the Nodename of a control plane are only known from the overview.
 func withLive(f facts.Cluster, id facts.MachineID, live facts.Live) facts.Cluster {
 	return with(f, id, func(m *facts.Machine) {
 		if before, ok := m.Live.Get(); ok {
 			live.EtcdService, live.EtcdSays = before.EtcdService, before.EtcdSays
+			if !live.Nodename.IsKnown() {
+				live.Nodename = before.Nodename
+			}
 		}
 		m.Live = facts.Of(live)
 	})
