@@ -36,16 +36,18 @@ var (
 var layout = map[string]layer{
 	"apis/v1alpha1": {never: both(noTalosAPI, noReconcile)},
 
-	"internal/decide/facts":        {},
-	"internal/decide/quorum":       {},
-	"internal/decide/permit":       {imports: []string{"internal/decide/facts"}},
-	"internal/decide/story":        {imports: []string{"internal/decide/facts"}},
-	"internal/decide/modelcheck":   {},
-	"internal/decide/membership":   {imports: []string{"internal/decide/facts"}},
-	"internal/decide/deleteguard":  {imports: []string{"internal/decide/facts", "internal/decide/membership", "internal/decide/quorum"}},
-	"internal/decide/bootstrap":    {imports: []string{"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit"}},
-	"internal/decide/configchange": {imports: []string{"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit"}},
-	"internal/decide/removal":      {imports: []string{"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit"}},
+	"internal/decide/facts":       {},
+	"internal/decide/quorum":      {},
+	"internal/decide/permit":      {imports: []string{"internal/decide/facts"}},
+	"internal/decide/story":       {imports: []string{"internal/decide/facts"}},
+	"internal/decide/modelcheck":  {},
+	"internal/decide/membership":  {imports: []string{"internal/decide/facts"}},
+	"internal/decide/deleteguard": {imports: []string{"internal/decide/facts", "internal/decide/membership", "internal/decide/quorum"}},
+	"internal/decide/bootstrap":   {imports: []string{"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit"}},
+	"internal/decide/configchange": {imports: []string{
+		"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit", "internal/decide/quorum",
+	}},
+	"internal/decide/removal": {imports: []string{"internal/decide/deleteguard", "internal/decide/facts", "internal/decide/membership", "internal/decide/permit"}},
 
 	"internal/survey": {
 		imports: []string{"apis/v1alpha1", "internal/connect", "internal/decide/facts", "internal/talos"},
@@ -56,7 +58,7 @@ var layout = map[string]layer{
 		never:   both(noTalosAPI, noReconcile),
 	},
 	"internal/clusterlock":   {never: both(noTalosAPI, map[string]string{machinery: "a mutex knows nothing of Talos", "github.com/crossplane": "a mutex knows nothing of Crossplane"})},
-	"internal/disruption":    {imports: []string{"internal/clusterlock", "internal/survey"}, never: noTalosAPI},
+	"internal/disruption":    {imports: []string{"internal/clusterlock", "internal/decide/quorum", "internal/survey"}, never: noTalosAPI},
 	"internal/talos":         {never: noKubernetes},
 	"internal/machineconfig": {never: both(noKubernetes, noGRPC)},
 	"internal/connect": {

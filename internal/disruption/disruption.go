@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/maesh/provider-ichor/internal/clusterlock"
+	"github.com/maesh/provider-ichor/internal/decide/quorum"
 	"github.com/maesh/provider-ichor/internal/survey"
 )
 
@@ -23,7 +24,7 @@ type TransitioningError struct {
 
 func (e *TransitioningError) Error() string {
 	return fmt.Sprintf("cluster %q has an even number of approved control planes (%d); this waits until the number is odd again "+
-		"and goes on by itself then. Remove a control plane (to go back down) or approve another one (to go up)", e.Cluster, e.Approved)
+		"and goes on by itself then. %s", e.Cluster, e.Approved, quorum.WayToOdd(e.Approved))
 }
 
 // An IrreversibleError says that a disruption is past the point of no return, so that its lock cannot be given back.

@@ -90,7 +90,7 @@ func versionOf(m facts.Machine, node facts.Node) string {
 func transitioning(n int) xpv2.Condition {
 	if n > 0 && n%2 == 0 {
 		return condition(v1alpha1.TypeTransitioning, corev1.ConditionTrue, v1alpha1.ReasonEvenControlPlaneCount,
-			fmt.Sprintf("%d control planes are approved, an even number: disruptive work is parked. Remove a control plane (to go back down) or approve another one (to go up)", n))
+			fmt.Sprintf("%d control planes are approved, an even number: disruptive work is parked. %s", n, quorum.WayToOdd(n)))
 	}
 	return condition(v1alpha1.TypeTransitioning, corev1.ConditionFalse, v1alpha1.ReasonStableControlPlaneCount,
 		fmt.Sprintf("Approved control planes: %d", n))

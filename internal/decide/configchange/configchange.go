@@ -10,6 +10,7 @@ import (
 	"github.com/maesh/provider-ichor/internal/decide/facts"
 	"github.com/maesh/provider-ichor/internal/decide/membership"
 	"github.com/maesh/provider-ichor/internal/decide/permit"
+	"github.com/maesh/provider-ichor/internal/decide/quorum"
 )
 
 // A Step of a change that needs a reboot.
@@ -203,8 +204,8 @@ func (h change) disturbed() Decision {
 	}
 	if n := h.f.ApprovedControlPlanes(); n > 0 && n%2 == 0 {
 		return h.wait(ClusterTransitioning,
-			"Cluster %q has an even number of approved control planes (%d): the reboot of %s waits until the number is odd again and goes on by itself then. Remove a control plane (to go back down) or approve another one (to go up)",
-			h.f.Name, n, h.m.Name)
+			"Cluster %q has an even number of approved control planes (%d): the reboot of %s waits until the number is odd again and goes on by itself then. %s",
+			h.f.Name, n, h.m.Name, quorum.WayToOdd(n))
 	}
 	return nil
 }
