@@ -35,7 +35,7 @@ const (
 )
 
 // Machines is how many machines the campaign of a plan needs: some are always left to be declared.
-func (p Plan) Machines() int { return p.Size + 3 }
+func (p Plan) Machines() int { return p.Size + 4 }
 
 // A Report is what a campaign came to.
 type Report struct {

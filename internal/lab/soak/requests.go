@@ -144,23 +144,25 @@ func (c *campaign) declare(ctx context.Context, name string, role v1alpha1.Machi
 	return c.kube.Create(ctx, m)
 }
 
-// declareBlank declares a machine that is blank and not declared yet. One whose removal was called off comes first: it is
-// declared again as it was, or etcd keeps a member that nobody knows.
+// declareBlank declares a machine that is blank and not declared yet, but never the last one: of two control planes neither can
+// go, so that one is needed to come to rest. One whose removal was called off comes first: it is declared again as it was, or
+// etcd keeps a member that nobody knows.
 func (c *campaign) declareBlank(ctx context.Context, name string, role v1alpha1.MachineRole) (string, error) {
 	if again, err := c.takeBack(ctx); again != "" || err != nil {
 		return again, err
 	}
-	m, err := c.blank(ctx)
-	if m == nil || err != nil {
+	blank, err := c.blank(ctx)
+	if len(blank) < 2 || err != nil {
 		return notNow, err
 	}
+	m := blank[0]
 	// It was wiped, so whoever approved it before did not approve this.
 	c.watch.note(func(j *judge) { delete(j.approved, m.Name) })
 	return name + " at " + m.Name, c.declare(ctx, name, role, m.Address, false)
 }
 
-// blank is a machine in maintenance mode that nobody declares; nil if there is none.
-func (c *campaign) blank(ctx context.Context) (*lab.Machine, error) {
+// blank are the machines in maintenance mode that nobody declares.
+func (c *campaign) blank(ctx context.Context) ([]lab.Machine, error) {
 	declared, err := c.declared(ctx)
 	if err != nil {
 		return nil, err
@@ -169,13 +171,10 @@ func (c *campaign) blank(ctx context.Context) (*lab.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range all {
-		taken := slices.ContainsFunc(declared, func(d v1alpha1.TalosMachine) bool { return d.Spec.ForProvider.Address == m.Address })
-		if m.Stage == stageMaintenance && !taken {
-			return &m, nil
-		}
-	}
-	return nil, nil //nolint:nilnil // None is an answer.
+	return slices.DeleteFunc(all, func(m lab.Machine) bool {
+		return m.Stage != stageMaintenance ||
+			slices.ContainsFunc(declared, func(d v1alpha1.TalosMachine) bool { return d.Spec.ForProvider.Address == m.Address })
+	}), nil
 }
 
 // takeBack declares a machine again whose object is gone and that was left as it was; empty if there is none.

@@ -117,13 +117,14 @@ func (c *campaign) lowerCount(ctx context.Context, controlPlanes int) error {
 
 // makeOdd approves one more control plane, or lets one go if no machine is blank.
 func (c *campaign) makeOdd(ctx context.Context, controlPlanes int) error {
-	m, err := c.blank(ctx)
+	blank, err := c.blank(ctx)
 	if err != nil {
 		return err
 	}
-	if m == nil {
+	if len(blank) == 0 {
 		return c.oneLess(ctx, controlPlanes)
 	}
+	m := blank[0]
 	name := "cp-odd-" + m.Name
 	c.tellf("the number of control planes is even: %s is declared at %s", name, m.Name)
 	c.watch.note(func(j *judge) { j.approved[m.Name] = true })
