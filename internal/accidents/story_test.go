@@ -39,6 +39,7 @@ func TestAccidents(t *testing.T) {
 		{"OwnPodOnTheVictim", w.ownPodOnTheVictim},
 		{"UnreachableMachine", w.unreachableMachine},
 		{"DiskThatIsNotWiped", w.diskThatIsNotWiped},
+		{"FromThreeToOne", w.fromThreeToOne},
 		{"PKISecretDeleted", w.pkiSecretDeleted},
 		{"ClusterDeletedMidRemoval", w.clusterDeletedMidRemoval},
 		{"ClusterDeletedAfterALeave", w.clusterDeletedAfterALeave},
