@@ -162,6 +162,7 @@ func (e *external) recordAnswer(ctx context.Context, c *v1alpha1.TalosCluster, m
 		return nil
 	}
 	before, after := c.DeepCopy(), c.DeepCopy()
+	meta.RemoveAnnotations(before, v1alpha1.AnnotationBootstrapBoot) // A cache that is behind may show one that was taken off: it would not be written.
 	meta.AddAnnotations(after, map[string]string{v1alpha1.AnnotationBootstrapBoot: boot})
 	if err := e.kube.Patch(ctx, after, client.MergeFrom(before)); err != nil {
 		return errors.Wrap(err, "cannot write down in which boot Bootstrap was answered")

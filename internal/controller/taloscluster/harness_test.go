@@ -155,6 +155,8 @@ type writes struct {
 	before func(n int) error
 	// after is called after each write; an error of it is returned although the write was made.
 	after func(n int) error
+	// patch, if set, is asked to do each patch, of which it gets the text. What it returns is the answer.
+	patch func(text string, do func() error) error
 }
 
 // newAPI returns an API server with the given objects, and everything that is written to it.
@@ -187,7 +189,7 @@ func newAPI(t *testing.T, objs ...client.Object) *writes {
 				return write(ctx, "update", c, o, func() error { return c.Update(ctx, o, opts...) })
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-				return write(ctx, "patch", c, o, func() error { return c.Patch(ctx, o, p, opts...) })
+				return write(ctx, "patch", c, o, func() error { return w.doPatch(o, p, func() error { return c.Patch(ctx, o, p, opts...) }) })
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 				return write(ctx, "delete", c, o, func() error { return deleteIf(ctx, c, o, opts...) })
@@ -197,6 +199,17 @@ func newAPI(t *testing.T, objs ...client.Object) *writes {
 			},
 		}).Build()
 	return w
+}
+
+func (w *writes) doPatch(o client.Object, p client.Patch, do func() error) error {
+	if w.patch == nil {
+		return do()
+	}
+	text, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+	return w.patch(string(text), do)
 }
 
 // deleteIf deletes an object if it is the one that is meant, which the fake API server does not look at.
