@@ -206,6 +206,13 @@ func TestUnknownStaysUnknown(t *testing.T) {
 				unknown(t, "boot ID", l.BootID)
 			},
 		},
+		"NoUUID": {
+			reason: "A machine that does not tell which one it is, as Talos does not in a container, is unknown as a whole: its boot ID would be another's.",
+			change: func(a *fakeAccess) {
+				a.configured["addr-cp-2"].fail = map[string]error{"System": failed(talos.NotFound)}
+			},
+			check: func(t *testing.T, f facts.Cluster) { unknown(t, "cp-2", f.Machines[1].Live) },
+		},
 		"NoKubernetes": {
 			reason: "A Kubernetes API that does not answer does not mean that there is no Node.",
 			change: func(a *fakeAccess) { a.kube, a.kubeErr = nil, errors.New("no PKI") },

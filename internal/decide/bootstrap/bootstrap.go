@@ -154,6 +154,9 @@ func choose(f facts.Cluster, planes []facts.Machine) Decision {
 // answered waits for a machine that has answered Bootstrap in the boot that it is in. One that was told to begin etcd
 // prepares like one that was not, for as long as it takes: Talos keeps in memory which of the two it is, so that only a boot
 // undoes the call. A second call stops the etcd that the first began, and if that has data by then, does not start it again.
+//
+// Each boot has an ID of its own. Only in a container a machine would show that of its host, which stays: there Talos tells no
+// SMBIOS UUID either, so that such a machine is one that does not answer, and never gets as far as here.
 func answered(f facts.Cluster, m facts.Machine, live facts.Live) Decision {
 	if f.BootstrapBoot == "" || f.Bootstrapped == "" {
 		return nil
