@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +89,79 @@ func TestReadyOfAMachineWithOldData(t *testing.T) {
 				t.Errorf("\n%s\nIt says %q, want what its etcd service says: %t", tc.reason, said, tc.failed)
 			}
 		})
+	}
+}
+
+// TestReadyOfAFailedEtcd has a control plane whose etcd service has failed before anybody could tell that it was a member. What
+// a person can do about that depends on whether etcd was begun.
+func TestReadyOfAFailedEtcd(t *testing.T) {
+	const (
+		waited = `. Its etcd service has failed (no space): it has waited for the cluster to be bootstrapped for as long as Talos lets it. Reboot the machine once that can be`
+		failed = ` and is not started again in this boot. See talosctl service etcd and talosctl dmesg, correct what keeps it from starting, and reboot the machine`
+	)
+	cases := map[string]struct {
+		reason string
+		begun  string
+		live   facts.Live
+		role   facts.Role
+		want   string
+	}{
+		"NotBegun": {
+			reason: "There is nothing to correct: nobody has begun the etcd that it waited for.",
+			live:   facts.Live{Stage: "booting", EtcdService: facts.Of("Failed"), EtcdSays: "no space"},
+			want:   `The machine is in stage "booting"` + waited,
+		},
+		"Begun": {
+			reason: "Something keeps it from starting.", begun: "uuid-cp-1",
+			live: facts.Live{Stage: "booting", EtcdService: facts.Of("Failed"), EtcdSays: "no space"},
+			want: `The machine is in stage "booting". Its etcd service has failed (no space)` + failed,
+		},
+		"SaysNothing": {
+			reason: "That it says nothing is said.", begun: "uuid-cp-1",
+			live: facts.Live{Stage: "booting", EtcdService: facts.Of("Failed")},
+			want: `The machine is in stage "booting". Its etcd service has failed (it does not say why)` + failed,
+		},
+		"NotReady": {
+			reason: "It failed after the boot.", begun: "uuid-cp-1",
+			live: facts.Live{Stage: "running", EtcdService: facts.Of("Failed"), EtcdSays: "no space"},
+			want: `Talos says that the machine is not ready: services: etcd not running. Its etcd service has failed (no space)` + failed,
+		},
+		"Waits": {
+			reason: "What Talos lacks is the etcd that nobody has begun.",
+			live:   facts.Live{Stage: "running", EtcdService: facts.Of("Preparing")},
+			want:   `The machine waits for the cluster to be bootstrapped`,
+		},
+		"Worker": {
+			reason: "A worker has no etcd that could fail.", begun: "uuid-cp-1", role: facts.Worker,
+			live: facts.Live{Stage: "booting", EtcdService: facts.Of("Failed")},
+			want: `The machine is in stage "booting"`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			mg := &v1alpha1.TalosMachine{}
+			mg.SetUID("uid-cp-4")
+			m := facts.Machine{ID: "uid-cp-4", Name: "cp-4", Role: cmp.Or(tc.role, facts.ControlPlane), Approved: true, Live: facts.Of(tc.live)}
+			o := survey.Observation{Live: tc.live, Unmet: []string{"services: etcd not running"}}
+			markReady(mg, o, facts.Cluster{Bootstrapped: tc.begun, Machines: []facts.Machine{m}}, time.Now())
+			if got := mg.GetCondition(xpv2.TypeReady).Message; got != tc.want {
+				t.Errorf("\n%s\nReady: got  %q\nwant %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestEtcdServiceOfTheOverview: a look at one machine does not ask for its etcd service, so what the overview knows of it stays.
+func TestEtcdServiceOfTheOverview(t *testing.T) {
+	before := facts.Live{Stage: "booting", EtcdService: facts.Of("Failed"), EtcdSays: "no space"}
+	f := facts.Cluster{Machines: []facts.Machine{{ID: "uid-cp-4", Live: facts.Of(before)}}}
+	now := facts.Live{Stage: "running", EtcdService: facts.Unknown[string]("it was not asked")}
+	m, _ := withLive(f, "uid-cp-4", now).Machine("uid-cp-4")
+	got, _ := m.Live.Get()
+	if got.Stage != "running" || !facts.Is(got.EtcdService, "Failed") || got.EtcdSays != "no space" {
+		t.Errorf("withLive(...): got stage %q, and a service in state %+v that says %q", got.Stage, got.EtcdService, got.EtcdSays)
+	}
+	if was, _ := f.Machines[0].Live.Get(); was.Stage != "booting" {
+		t.Error("withLive(...) changed the facts that others have")
 	}
 }
