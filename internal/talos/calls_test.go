@@ -97,7 +97,7 @@ var replies = map[string]any{
 	"Version": &machineapi.VersionResponse{Messages: []*machineapi.Version{{Version: &machineapi.VersionInfo{Tag: "v1.13.9"}}}},
 	"ServiceList": &machineapi.ServiceListResponse{Messages: []*machineapi.ServiceList{{Services: []*machineapi.ServiceInfo{
 		{Id: "kubelet", State: "Running"}, {Id: "etcd", State: "Failed", Events: &machineapi.ServiceEvents{Events: []*machineapi.ServiceEvent{
-			{Msg: "Running pre state"}, {Msg: "Failed to run pre stage: -----BEGIN CERTIFICATE-----\nc2VjcmV0\n-----END CERTIFICATE-----"},
+			{Msg: "Running pre state"}, {Msg: "Failed to run pre stage: read tcp 192.0.2.1:45678->192.0.2.9:443: -----BEGIN CERTIFICATE-----\nc2VjcmV0\n-----END CERTIFICATE-----"},
 		}}},
 	}}}},
 	"EtcdStatus": &machineapi.EtcdStatusResponse{Messages: []*machineapi.EtcdStatus{{MemberStatus: &machineapi.EtcdMemberStatus{
@@ -136,7 +136,7 @@ func TestReads(t *testing.T) {
 		"Nodename":    {func(ctx context.Context) (any, error) { return c.Nodename(ctx) }, "host-1"},
 		"Config":      {func(ctx context.Context) (any, error) { return c.Config(ctx) }, Config{Active: []byte(newerConfig), Persistent: []byte("staged")}},
 		"Schematic":   {func(ctx context.Context) (any, error) { return c.Schematic(ctx) }, "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"},
-		"EtcdService": {func(ctx context.Context) (any, error) { return c.EtcdService(ctx) }, Service{State: "Failed", Says: "Failed to run pre stage: ***"}},
+		"EtcdService": {func(ctx context.Context) (any, error) { return c.EtcdService(ctx) }, Service{State: "Failed", Says: "Failed to run pre stage: read: ***"}},
 		"EtcdStatus":  {func(ctx context.Context) (any, error) { return c.EtcdStatus(ctx) }, EtcdStatus{Member: 11, Leader: 12, Term: 3, RaftIndex: 100, AppliedIndex: 99, Learner: true, Errors: []string{"x"}}},
 		"EtcdMembers": {func(ctx context.Context) (any, error) { return c.EtcdMembers(ctx) }, []Member{{ID: 12, Name: "cp-2", PeerHosts: []string{"192.0.2.12", "2001:db8::2"}}, {ID: 11, Learner: true, PeerHosts: []string{"::nonsense"}}}},
 		"EtcdAlarms":  {func(ctx context.Context) (any, error) { return c.EtcdAlarms(ctx) }, []Alarm{{Member: 11, Name: "NOSPACE"}}},
