@@ -24,6 +24,11 @@
 //     a removal called off; the deletion of the whole cluster;
 //   - help: only where nothing moves by itself, a person does what the text of the wait or refusal names, and nothing else.
 //
+// A dawn (bootstrap_test.go) is a cluster whose etcd is not begun yet. Talos has in memory that it is to begin one, and forgets
+// that with a boot; a second call stops the etcd of the first, which is not started again in this boot if it has data by then. An
+// answer may be lost, or what is written down of it, and a management cluster be restored that knows of no answer, or of one in a
+// boot that is over. One that has lost the record of the machine as well is not in it: nobody knows then who was sent Bootstrap.
+//
 // That the end can be reached from every world by moves that are nobody's fault is checked backwards over the whole graph. So
 // a state that only kubectl edit gets out of is found, unless its own text says so. One end is only named: etcd that has
 // lost its quorum for good, whose text says to restore it.

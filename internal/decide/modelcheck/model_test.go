@@ -18,7 +18,7 @@ var (
 )
 
 // rulesChecked are what every move is held against.
-var rulesChecked = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9", "I12", "4.1", "4.2", "4.3", "4.4", "progress"}
+var rulesChecked = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9", "I12", "2", "4.1", "4.2", "4.3", "4.4", "progress"}
 
 // short are explored in every test run: one fault at any moment of everything that a cluster is asked for.
 var short = []config{

@@ -204,6 +204,8 @@ func mutants() []mutant {
 		{"who does not answer has no data", rules{}, config{}, takesSilentForBlank},
 		{"Bootstrap is sent before it is written down", rules{}, config{}, sendsBeforeRecording},
 		{"it is not looked who Bootstrap was sent to", rules{}, config{}, forgetsItsRecord},
+		{"it is not looked in which boot it was answered", rules{}, config{}, forgetsTheAnswer},
+		{"the answer is written down before the call", rules{}, config{}, recordsBeforeSending},
 	}
 }
 

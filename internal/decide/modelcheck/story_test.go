@@ -62,7 +62,13 @@ const (
 	chooses
 	writesDown
 	bootstraps
+	writesAnswer
+	begins
 	isSeen
+	etcdFails
+	etcdSticks
+	isRebooted
+	isRestored
 )
 
 // An action is a move without its outcome.
@@ -92,6 +98,7 @@ var on = map[verb]string{
 	isApproved: "a person approves %s", isGivenUp: "a person takes Delete out of the management policies of %s",
 	allows: "a person allows the deletion of %s", setsPolicy: "a person sets the policy RemoveMember for %s", accepts: "a person accepts that the disk of %s is not wiped",
 	putsDeleteBack: "a person puts Delete back into the management policies of %s", isSeen: "the status of %s says that it is a member", uncordons: "a person uncordons the Node of %s", isDeclared: "a person declares %s again",
+	begins: "%s begins an etcd", etcdFails: "the etcd that %s begins fails", etcdSticks: "the etcd that %s begins does not get any further than to prepare", isRebooted: "a person reboots %s",
 	removesByHand: "a person removes the member of %s with talosctl",
 }
 
@@ -99,7 +106,7 @@ var on = map[verb]string{
 var ofAll = map[verb]string{
 	expires: "five minutes pass: the lock expires", deletesLease: "somebody deletes the Lease by hand", takesDown: "the TalosCluster is deleted, allowed",
 	raisesAlarm: "etcd raises an alarm", hidesAlarms: "nobody tells the alarms of etcd any more", tellsAlarms: "the alarms of etcd are told again",
-	disarms: "a person disarms the alarm of etcd",
+	disarms: "a person disarms the alarm of etcd", isRestored: "the annotations of the TalosCluster are restored from a backup, which knows no boot or another one",
 }
 
 // String is the action as a line of a story.
@@ -133,6 +140,8 @@ func (a action) String() string {
 		return fmt.Sprintf("replica %s writes down that %s is bootstrapped%s", who, name, map[bool]string{true: ", and is refused: somebody else did"}[a.failed])
 	case bootstraps:
 		return fmt.Sprintf("replica %s sends Bootstrap to %s%s", who, name, map[bool]string{true: ", which fails, or is killed right after it"}[a.failed])
+	case writesAnswer:
+		return fmt.Sprintf("replica %s writes down in which boot %s has answered%s", who, name, map[bool]string{true: ", and fails"}[a.failed])
 	case setsCount:
 		return fmt.Sprintf("the declared number of control planes is set to %d", a.machine)
 	default: // The others have one sentence each.
