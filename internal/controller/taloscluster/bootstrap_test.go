@@ -98,7 +98,7 @@ func TestBootstrapNotSent(t *testing.T) {
 			reason:   "A machine that is not the one that was chosen is sent nothing.",
 			clusters: []func(*v1alpha1.TalosCluster){recorded(first)},
 			change:   func(_ *testing.T, w *world) { w.imposter = "11111111-0000-4000-8000-000000000001" },
-			ready:    v1alpha1.ReasonBootstrapping,
+			ready:    v1alpha1.ReasonBootstrapping, message: "Bootstrap is due: Beginning etcd on cp-1",
 		},
 		"WrittenDownForAnother": {
 			reason:   "If it is written down for a machine that is not there, it is sent to nobody.",
@@ -110,6 +110,12 @@ func TestBootstrapNotSent(t *testing.T) {
 			clusters: nil,
 			change:   func(_ *testing.T, w *world) { w.machines[2].known = false },
 			ready:    v1alpha1.ReasonAwaitingControlPlanes, message: "cp-3 does not answer", synced: true,
+		},
+		"OneSilentMeanwhile": {
+			reason:   "What counts is what is seen under the lock, and that is what is told.",
+			clusters: []func(*v1alpha1.TalosCluster){recorded(first)},
+			change:   func(_ *testing.T, w *world) { w.meanwhile = func() { w.machines[2].known = false } },
+			ready:    v1alpha1.ReasonBootstrapping, message: "cp-3 does not answer", synced: true,
 		},
 		"OneBegun": {
 			reason: "If one control plane has an etcd already, no other one is begun.",
@@ -180,6 +186,17 @@ func TestBootstrapOnceInABoot(t *testing.T) {
 		}
 		if w.allSends() != want || w.sends["cp-1"] != want {
 			t.Errorf("boot %d: Bootstrap was sent to %v, want %d times to cp-1", boot, w.sends, want)
+		}
+	}
+	for _, want := range []string{
+		"Bootstrap is about to be sent to cp-1; waiting until its etcd is up",
+		"Bootstrap was sent to cp-1; waiting until its etcd is up",
+	} {
+		if _, err := w.pass(w.reconciler()); err != nil {
+			t.Fatalf("Reconcile(...): %v", err)
+		}
+		if ready := w.cluster(context.Background()).GetCondition(xpv2.TypeReady); ready.Message != want {
+			t.Errorf("Ready: %s %q, want %q", ready.Reason, ready.Message, want)
 		}
 	}
 	passes(0, 1)

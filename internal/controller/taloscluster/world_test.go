@@ -47,6 +47,8 @@ type world struct {
 	answerless bool
 	// slow is true while an etcd that is begun does not get any further than to prepare.
 	slow bool
+	// meanwhile, if set, happens once, right after an overview was made.
+	meanwhile func()
 	// dead is true once the process has crashed: nothing that it does any more has an effect.
 	dead bool
 	// behind is true if processes that begin have a cache that is one write behind: what was written in the last pass, before
@@ -214,7 +216,12 @@ func (w *world) Objects(ctx context.Context, _ types.NamespacedName) (facts.Clus
 }
 
 func (w *world) Overview(ctx context.Context, nn types.NamespacedName, _ time.Duration) (facts.Cluster, error) {
-	return w.Cluster(ctx, nn, "")
+	f, err := w.Cluster(ctx, nn, "")
+	if w.meanwhile != nil {
+		w.meanwhile()
+		w.meanwhile = nil
+	}
+	return f, err
 }
 
 func (w *world) Cluster(ctx context.Context, nn types.NamespacedName, _ facts.MachineID) (facts.Cluster, error) {
