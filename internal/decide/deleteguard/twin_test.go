@@ -167,6 +167,9 @@ func TestDoubtOnlyRefuses(t *testing.T) {
 		before := CheckEtcd(f, victim)
 		name, doubted := spoil(t, m.cluster(), victim)
 		after := CheckEtcd(doubted, victim)
+		if name == victimInDoubt && reasonOf(before) == OtherMemberUnhealthy {
+			return // The sick ones go before the others, and this one may be one of them now.
+		}
 		if before != nil && after == nil {
 			t.Fatalf("%s lets member %d of %v go, which was refused: %v", name, v, m.health, before)
 		}
@@ -178,6 +181,9 @@ func TestDoubtOnlyRefuses(t *testing.T) {
 
 // mustRefuse are the doubts that leave nothing to be let through, of whatever kind the rest is.
 var mustRefuse = map[string]bool{"unknown alarms": true, "an alarm": true, "a member of no machine": true, "no view": true}
+
+// victimInDoubt is a doubt about the victim itself. It counts as one that does not serve then, as TestTwin holds.
+const victimInDoubt = "unknown health of the victim"
 
 // spoil changes one fact.
 func spoil(t *rapid.T, f facts.Cluster, victim facts.MachineID) (string, facts.Cluster) {
@@ -213,6 +219,9 @@ func spoil(t *rapid.T, f facts.Cluster, victim facts.MachineID) (string, facts.C
 		return "another term", f
 	case 2:
 		e.Views[i].Healthy = facts.Unknown[bool]("timeout")
+		if e.Views[i].Machine == victim {
+			return victimInDoubt, f
+		}
 		return "unknown health", f
 	}
 	members, _ := e.Views[i].Members.Get()
