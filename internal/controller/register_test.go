@@ -13,9 +13,7 @@ import (
 	xpcontroller "github.com/crossplane/crossplane-runtime/v2/pkg/controller"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/gate"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -50,6 +48,10 @@ type bench struct {
 	t   *testing.T
 	ctx context.Context //nolint:containedctx // It is the life of one test.
 	client.Client
+	api *controlplane.ControlPlane
+	// cached is how the controllers read, and diary what they noted down.
+	cached client.Reader
+	diary  *diary
 }
 
 // startBench starts an API server and, before it knows any kind of the provider, the controllers.
@@ -89,21 +91,22 @@ func startBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatalf("cannot create the manager: %v", err)
 	}
-	startControllers(ctx, t, mgr)
+	d := newDiary()
+	startControllers(ctx, t, mgr, d)
 	if err := controlplane.InstallCRDs(ctx, api.RESTConfig(), filepath.Join("..", "..", "package", "crds")); err != nil {
 		t.Fatalf("cannot install the kinds: %v", err)
 	}
-	return &bench{t: t, ctx: ctx, Client: c}
+	return &bench{t: t, ctx: ctx, Client: c, api: api, cached: mgr.GetClient(), diary: d}
 }
 
-func startControllers(ctx context.Context, t *testing.T, mgr ctrl.Manager) {
+func startControllers(ctx context.Context, t *testing.T, mgr ctrl.Manager, d *diary) {
 	t.Helper()
 	features := &feature.Flags{}
 	features.Enable(feature.EnableBetaManagementPolicies)
 	pool := talos.NewPool(talos.Options{})
 	err := SetupGated(mgr, Options{
 		Options: xpcontroller.Options{
-			Logger: logging.NewNopLogger(), GlobalRateLimiter: ratelimiter.NewGlobal(100), PollInterval: never,
+			Logger: d, GlobalRateLimiter: d.limiter(), PollInterval: never,
 			MaxConcurrentReconciles: 2, Features: features, Gate: new(gate.Gate[schema.GroupVersionKind]),
 		},
 		Clock: clock.RealClock{}, Wait: never, Pool: pool,
@@ -200,14 +203,17 @@ func TestControllersOnARealAPIServer(t *testing.T) {
 		Spec: v1alpha1.TalosClusterSpec{
 			ManagedResourceSpec: xpv2.ManagedResourceSpec{WriteConnectionSecretToReference: &xpv2.LocalSecretReference{Name: "prod-connection"}},
 			ForProvider: v1alpha1.TalosClusterParameters{
-				Endpoint: "https://127.0.0.1:1", ControlPlane: v1alpha1.ControlPlaneParameters{Count: 1},
-				Versions: v1alpha1.ClusterVersions{Talos: "v1.13.9", Kubernetes: "v1.35.4"},
+				Endpoint: b.api.RESTConfig().Host, ControlPlane: v1alpha1.ControlPlaneParameters{Count: 1},
+				Versions:   v1alpha1.ClusterVersions{Talos: "v1.13.9", Kubernetes: "v1.35.4"},
+				SecretsRef: &v1alpha1.SecretsBundleReference{Name: b.bundle()},
 			},
 		},
 	})
 
 	b.publishes()
 	b.wakesUp()
+	b.wakesMachines()
+	b.remembersLittle()
 	b.tearsDown()
 }
 
