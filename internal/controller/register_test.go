@@ -211,6 +211,7 @@ func TestControllersOnARealAPIServer(t *testing.T) {
 	})
 
 	b.publishes()
+	b.wakesCluster()
 	b.wakesUp()
 	b.wakesMachines()
 	b.remembersLittle()
@@ -259,22 +260,20 @@ func (b *bench) publishes() {
 	})
 }
 
-// wakesUp: what happens to a machine or to the lock of a cluster is seen at once.
-func (b *bench) wakesUp() {
+// wakesCluster: what happens to the lock of a cluster, or to its PKI, is seen at once. There is no machine yet that could wake
+// the cluster instead.
+func (b *bench) wakesCluster() {
 	b.t.Helper()
-	b.create(&v1alpha1.TalosMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cp-1"},
-		Spec: v1alpha1.TalosMachineSpec{ForProvider: v1alpha1.TalosMachineParameters{
-			ClusterRef: &v1alpha1.ClusterReference{Name: cluster}, Role: v1alpha1.RoleControlPlane, Approved: true,
-			Address: "127.0.0.1:1", Install: v1alpha1.MachineInstall{Disk: "/dev/sda"},
-		}},
-	})
-	b.eventually("a machine is counted", func() string {
-		if n := b.cluster().Status.AtProvider.ControlPlanes.Approved; n != 1 {
-			return fmt.Sprintf("%d control planes are approved", n)
+	b.comesToRest(v1alpha1.TalosClusterKind, cluster)
+	pki := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: connect.PKISecretName(cluster)}}
+	b.change(pki, func() { pki.Finalizers = nil })
+	b.eventually("the finalizer that keeps the PKI is put back", func() string {
+		if b.find(pki, ns, pki.Name); !slices.Contains(pki.Finalizers, v1alpha1.FinalizerPKI) {
+			return fmt.Sprintf("finalizers %v", pki.Finalizers)
 		}
 		return ""
 	})
+	b.comesToRest(v1alpha1.TalosClusterKind, cluster)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: clusterlock.LeaseName(cluster), Labels: map[string]string{v1alpha1.LabelCluster: cluster}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("TalosMachine/another")},
@@ -292,6 +291,24 @@ func (b *bench) wakesUp() {
 	b.eventually("the lock is shown to be free", func() string {
 		if d := b.cluster().Status.AtProvider.Disruption; d != nil {
 			return fmt.Sprintf("the disruption is %+v", d)
+		}
+		return ""
+	})
+}
+
+// wakesUp: what happens to a machine is seen at once.
+func (b *bench) wakesUp() {
+	b.t.Helper()
+	b.create(&v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cp-1"},
+		Spec: v1alpha1.TalosMachineSpec{ForProvider: v1alpha1.TalosMachineParameters{
+			ClusterRef: &v1alpha1.ClusterReference{Name: cluster}, Role: v1alpha1.RoleControlPlane, Approved: true,
+			Address: "127.0.0.1:1", Install: v1alpha1.MachineInstall{Disk: "/dev/sda"},
+		}},
+	})
+	b.eventually("a machine is counted", func() string {
+		if n := b.cluster().Status.AtProvider.ControlPlanes.Approved; n != 1 {
+			return fmt.Sprintf("%d control planes are approved", n)
 		}
 		return ""
 	})
