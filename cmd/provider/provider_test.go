@@ -16,8 +16,10 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,15 +28,17 @@ import (
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 )
 
-// TestRun starts the provider as Crossplane does, on a real API server, and ends it with a signal: it is ready only once
-// its webhooks are served, has one leader, shows its metrics, and gives its Lease back.
+// TestRun starts the provider as Crossplane does, on a real API server, and ends it with a signal: it is ready only once its
+// caches are filled and its webhooks are served, has one leader, keeps the pace that it was told, shows its metrics, and gives
+// its Lease back.
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	api := startAPIServer(ctx, t)
-	kubeconfig, err := api.Kubeconfig()
+	front, at := standInFront(t, api.RESTConfig())
+	kubeconfig, err := controlplane.Kubeconfig(&rest.Config{Host: at})
 	if err != nil {
-		t.Fatalf("Kubeconfig(): %v", err)
+		t.Fatalf("Kubeconfig(...): %v", err)
 	}
 	dir, ports := t.TempDir(), reserve(t, 3)
 	write(t, filepath.Join(dir, "kubeconfig"), kubeconfig)
@@ -43,6 +47,7 @@ func TestRun(t *testing.T) {
 		"--kubeconfig=" + filepath.Join(dir, "kubeconfig"), "--namespace=default", "--leader-election",
 		"--metrics-bind-address=" + ports[0], "--health-probe-bind-address=" + ports[1],
 		"--webhook-cert-dir=" + dir, "--webhook-host=127.0.0.1", "--webhook-port=" + strings.TrimPrefix(ports[2], "127.0.0.1:"),
+		"--poll=" + testPoll.String(), "--wait=" + testWait.String(), "--poll-state-metric=" + testPoll.String(), fmt.Sprintf("--max-reconcile-rate=%d", testRate),
 	}, func(string) string { return "" })
 	if err != nil {
 		t.Fatalf("parse(...): %v", err)
@@ -51,26 +56,19 @@ func TestRun(t *testing.T) {
 	running, signal := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- run(running, f) }()
-	eventually(t, "the provider is ready", func() error { return answers("http://"+ports[1]+"/readyz", "ok") })
-	eventually(t, "the provider is healthy", func() error { return answers("http://"+ports[1]+"/healthz", "ok") })
-	for _, check := range []string{"caches", "webhook"} {
-		eventually(t, check+" counts for readiness", func() error { return answers("http://"+ports[1]+"/readyz/"+check, "ok") })
-	}
-	for _, kind := range []string{"talosmachine", "taloscluster"} {
-		eventually(t, "the webhook of "+kind+" is served", func() error {
-			return answers("https://"+ports[2]+"/validate-ichor-maesh-dev-v1alpha1-"+kind, "request body is empty")
-		})
-	}
+	becomesReady(t, front, ports)
 	eventually(t, "the provider leads", func() error {
 		if holder := leader(ctx, t, api); holder == "" {
 			return fmt.Errorf("nobody leads")
 		}
 		return nil
 	})
-	for _, metric := range []string{"controller_runtime_reconcile_total", "leader_election_master_status"} {
-		eventually(t, "metrics are shown", func() error { return answers("http://"+ports[0]+"/metrics", metric) })
-	}
-	observes(ctx, t, api)
+	eventually(t, "metrics are shown", func() error { return answers("http://"+ports[0]+"/metrics", "leader_election_master_status") })
+	c := newClient(t, api)
+	observes(ctx, t, c)
+	keepsPace(ctx, t, c, front)
+	measures(t, "http://"+ports[0]+"/metrics")
+	front.watchesLittle(t)
 
 	signal()
 	select {
@@ -86,9 +84,25 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// observes holds that controllers run and that they do what management policies say: without those, which Crossplane lets a
-// provider choose, nobody could give a machine up.
-func observes(ctx context.Context, t *testing.T, api *controlplane.ControlPlane) {
+// becomesReady holds that the provider is alive from the start, and ready no sooner than it can do its work: an upgrade takes the
+// old one away then.
+func becomesReady(t *testing.T, front *front, ports []string) {
+	t.Helper()
+	eventually(t, "the provider is healthy", func() error { return answers("http://"+ports[1]+"/healthz", "ok") })
+	eventually(t, "the provider waits for its caches", func() error { return answers("http://"+ports[1]+"/readyz/caches", "caches are not filled yet") })
+	front.letThrough()
+	eventually(t, "the provider is ready", func() error { return answers("http://"+ports[1]+"/readyz", "ok") })
+	for _, check := range []string{"caches", "webhook"} {
+		eventually(t, check+" counts for readiness", func() error { return answers("http://"+ports[1]+"/readyz/"+check, "ok") })
+	}
+	for _, kind := range []string{"talosmachine", "taloscluster"} {
+		eventually(t, "the webhook of "+kind+" is served", func() error {
+			return answers("https://"+ports[2]+"/validate-ichor-maesh-dev-v1alpha1-"+kind, "request body is empty")
+		})
+	}
+}
+
+func newClient(t *testing.T, api *controlplane.ControlPlane) client.Client {
 	t.Helper()
 	scheme, err := controller.NewScheme()
 	if err != nil {
@@ -98,6 +112,13 @@ func observes(ctx context.Context, t *testing.T, api *controlplane.ControlPlane)
 	if err != nil {
 		t.Fatalf("cannot make a client: %v", err)
 	}
+	return c
+}
+
+// observes holds that controllers run and that they do what management policies say: without those, which Crossplane lets a
+// provider choose, nobody could give a machine up.
+func observes(ctx context.Context, t *testing.T, c client.Client) {
+	t.Helper()
 	m := &v1alpha1.TalosMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cp-1"},
 		Spec: v1alpha1.TalosMachineSpec{
@@ -117,6 +138,16 @@ func observes(ctx context.Context, t *testing.T, api *controlplane.ControlPlane)
 		}
 		if synced := m.GetCondition(xpv2.TypeSynced); synced.Status != corev1.ConditionTrue {
 			return fmt.Errorf("Synced is %q: %s", synced.Status, synced.Message)
+		}
+		return nil
+	})
+	isLookedAt(t, v1alpha1.TalosMachineKind, polls)
+	if err := c.Delete(ctx, m); err != nil {
+		t.Fatalf("cannot delete the TalosMachine: %v", err)
+	}
+	eventually(t, "it is let go", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(m), m); !kerrors.IsNotFound(err) {
+			return fmt.Errorf("it is there (%v)", err)
 		}
 		return nil
 	})
