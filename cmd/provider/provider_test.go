@@ -147,7 +147,7 @@ func observes(ctx context.Context, t *testing.T, c client.Client) {
 	}
 	eventually(t, "it is let go", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(m), m); !kerrors.IsNotFound(err) {
-			return fmt.Errorf("it is there (%v)", err)
+			return fmt.Errorf("it is there, or cannot be read: %w", err)
 		}
 		return nil
 	})
