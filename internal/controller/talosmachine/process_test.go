@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/controller"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -38,6 +41,9 @@ import (
 const (
 	namespace   = "metal"
 	clusterName = "prod"
+
+	// poll is how often what rests is looked at: as nothing else is.
+	poll = 7 * time.Minute
 )
 
 // A bench is a world with a management cluster and one process that works on it. The process can be restarted.
@@ -239,15 +245,12 @@ func (b *bench) newProcess() process {
 		nodes: newNodeWatches(cached),
 	}
 	p.final = &finalizer{parts: p.conn.parts, api: resource.NewAPIFinalizer(cached, v1alpha1.FinalizerMachine), connector: p.conn}
-	p.reconciler = waiting.Wrap(managed.NewReconciler(&fake.Manager{Client: cached, Scheme: b.mgmt.Scheme()},
-		resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind),
-		managed.WithTypedExternalConnector[*v1alpha1.TalosMachine](p.conn),
-		managed.WithFinalizer(p.final),
-		managed.WithInitializers(),
-		managed.WithDeterministicExternalName(true),
-		managed.WithManagementPolicies(),
-		managed.WithCreationGracePeriod(0),
-	), hints)
+	mgr := &fake.Manager{Client: cached, Scheme: b.mgmt.Scheme()}
+	o := Options{Options: controller.Options{Logger: logging.NewNopLogger(), Features: &feature.Flags{}, PollInterval: poll}}
+	o.Features.Enable(feature.EnableBetaManagementPolicies)
+	options := append(reconcilerOptions(mgr, o, "machines", p.conn, event.NewNopRecorder()),
+		managed.WithCreationGracePeriod(0)) // It goes by the real clock.
+	p.reconciler = waiting.Wrap(managed.NewReconciler(mgr, resource.ManagedKind(v1alpha1.TalosMachineGroupVersionKind), options...), hints)
 	return p
 }
 
