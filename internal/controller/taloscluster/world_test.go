@@ -29,6 +29,9 @@ import (
 	"github.com/maesh/provider-ichor/internal/talos"
 )
 
+// poll is how often a cluster at rest is looked at.
+const poll = 7 * time.Minute
+
 // A world is three control planes behind one management API server, as a survey would find them.
 type world struct {
 	t     *testing.T
@@ -135,7 +138,7 @@ func (w *world) reconciler() reconcile.Reconciler {
 			clock:  w.clock, record: record, hints: hints,
 		},
 	}
-	o := Options{Options: controller.Options{Logger: logging.NewNopLogger(), Features: &feature.Flags{}}}
+	o := Options{Options: controller.Options{Logger: logging.NewNopLogger(), Features: &feature.Flags{}, PollInterval: poll}}
 	o.Features.Enable(feature.EnableBetaManagementPolicies)
 	mgr := &xpfake.Manager{Client: cached, Scheme: w.api.Scheme()}
 	return waiting.Wrap(managed.NewReconciler(mgr, resource.ManagedKind(v1alpha1.TalosClusterGroupVersionKind),
