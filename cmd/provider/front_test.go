@@ -29,7 +29,7 @@ type front struct {
 	mu sync.Mutex
 	// listed are the lists and watches so far.
 	listed []listing
-	// conflicts is how many more writes of the status of an object are answered with one, by path.
+	// conflicts is how many more writes of an object are answered with one, by path.
 	conflicts map[string]int
 }
 
@@ -65,11 +65,11 @@ func standInFront(t *testing.T, to *rest.Config) (*front, string) {
 // letThrough what was held up.
 func (f *front) letThrough() { close(f.open) }
 
-// conflict answers the next writes of the status of an object with conflicts, as if somebody else were always faster.
+// conflict answers the next writes of an object with conflicts, as if somebody else were always faster.
 func (f *front) conflict(resource, name string, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.conflicts[fmt.Sprintf("/apis/%s/v1alpha1/namespaces/default/%s/%s/status", v1alpha1.Group, resource, name)] = times
+	f.conflicts[fmt.Sprintf("/apis/%s/v1alpha1/namespaces/default/%s/%s", v1alpha1.Group, resource, name)] = times
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {

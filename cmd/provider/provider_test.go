@@ -16,7 +16,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -66,8 +65,9 @@ func TestRun(t *testing.T) {
 	eventually(t, "metrics are shown", func() error { return answers("http://"+ports[0]+"/metrics", "leader_election_master_status") })
 	c := newClient(t, api)
 	observes(ctx, t, c)
-	keepsPace(ctx, t, c, front)
+	keepsPace(ctx, t, c)
 	measures(t, "http://"+ports[0]+"/metrics")
+	givesUp(ctx, t, c, front)
 	front.watchesLittle(t)
 
 	signal()
@@ -145,12 +145,7 @@ func observes(ctx context.Context, t *testing.T, c client.Client) {
 	if err := c.Delete(ctx, m); err != nil {
 		t.Fatalf("cannot delete the TalosMachine: %v", err)
 	}
-	eventually(t, "it is let go", func() error {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(m), m); !kerrors.IsNotFound(err) {
-			return fmt.Errorf("it is there, or cannot be read: %w", err)
-		}
-		return nil
-	})
+	isGone(ctx, t, c, m)
 }
 
 // TestRunWithoutACluster holds that the provider ends with an error when there is no management cluster.

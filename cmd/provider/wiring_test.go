@@ -11,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -74,10 +75,8 @@ func isLookedAt(t *testing.T, kind string, times int) {
 
 // keepsPace holds that what waits is looked at at the pace of waits, and says only once what it waits for: a removal has a
 // dozen steps, and each would wait out a longer backoff than the one before.
-func keepsPace(ctx context.Context, t *testing.T, c client.Client, f *front) {
+func keepsPace(ctx context.Context, t *testing.T, c client.Client) {
 	t.Helper()
-	f.conflict("talosclusters", "prod", conflicts)
-	f.conflict("talosmachines", "worker-1", conflicts)
 	objects := undeletable()
 	for _, o := range objects {
 		if err := c.Create(ctx, o); err != nil {
@@ -91,7 +90,7 @@ func keepsPace(ctx context.Context, t *testing.T, c client.Client, f *front) {
 		if err := c.Delete(ctx, o); err != nil {
 			t.Fatalf("cannot delete %T %q: %v", o, o.GetName(), err)
 		}
-		eventually(t, o.GetName()+" says why it stays, though others are faster for a while", func() error {
+		eventually(t, o.GetName()+" says why it stays", func() error {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 				return err
 			}
@@ -104,6 +103,37 @@ func keepsPace(ctx context.Context, t *testing.T, c client.Client, f *front) {
 	isLookedAt(t, v1alpha1.TalosClusterKind, looks)
 	isLookedAt(t, v1alpha1.TalosMachineKind, looks)
 	saysOnce(ctx, t, c)
+}
+
+// givesUp holds that both kinds do what management policies say, which is the way to give something up as it is, and that they
+// do it soon though others who write the same object are faster a few times.
+func givesUp(ctx context.Context, t *testing.T, c client.Client, f *front) {
+	t.Helper()
+	for _, of := range []struct {
+		plural, name string
+		object       resource.Managed
+	}{{"talosmachines", "worker-1", &v1alpha1.TalosMachine{}}, {"talosclusters", "prod", &v1alpha1.TalosCluster{}}} {
+		o, key := of.object, client.ObjectKey{Namespace: "default", Name: of.name}
+		f.conflict(of.plural, of.name, conflicts)
+		eventually(t, key.Name+" is changed", func() error {
+			if err := c.Get(ctx, key, o); err != nil {
+				return err
+			}
+			o.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate})
+			return c.Update(ctx, o)
+		})
+		isGone(ctx, t, c, o)
+	}
+}
+
+func isGone(ctx context.Context, t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	eventually(t, o.GetName()+" is let go", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); !kerrors.IsNotFound(err) {
+			return fmt.Errorf("it is there, or cannot be read: %w", err)
+		}
+		return nil
+	})
 }
 
 // undeletable is a cluster, and a machine of it, that nobody allows to be deleted.
