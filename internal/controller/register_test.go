@@ -274,23 +274,38 @@ func (b *bench) wakesCluster() {
 		return ""
 	})
 	b.comesToRest(v1alpha1.TalosClusterKind, cluster)
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: clusterlock.LeaseName(cluster), Labels: map[string]string{v1alpha1.LabelCluster: cluster}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("TalosMachine/another")},
-	}
+	lease := heldLock("one")
 	b.create(lease)
-	b.eventually("the holder of the lock is shown", func() string {
-		if d := b.cluster().Status.AtProvider.Disruption; d == nil || !strings.HasPrefix(d.Holder, "TalosMachine/") {
-			return fmt.Sprintf("the disruption is %+v", d)
-		}
-		return ""
-	})
+	b.showsHolder("one")
+	lease.Spec.HolderIdentity = ptr.To("TalosMachine/two")
+	if err := b.Update(b.ctx, lease); err != nil {
+		b.t.Fatalf("cannot hand the lock over: %v", err)
+	}
+	b.showsHolder("two")
 	if err := b.Delete(b.ctx, lease); err != nil {
 		b.t.Fatalf("cannot delete the Lease: %v", err)
 	}
 	b.eventually("the lock is shown to be free", func() string {
 		if d := b.cluster().Status.AtProvider.Disruption; d != nil {
 			return fmt.Sprintf("the disruption is %+v", d)
+		}
+		return ""
+	})
+}
+
+// heldLock is the lock of the cluster, held for somebody.
+func heldLock(by string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: clusterlock.LeaseName(cluster), Labels: map[string]string{v1alpha1.LabelCluster: cluster}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("TalosMachine/" + by)},
+	}
+}
+
+func (b *bench) showsHolder(name string) {
+	b.t.Helper()
+	b.eventually("who holds the lock is shown", func() string {
+		if d := b.cluster().Status.AtProvider.Disruption; d == nil || !strings.HasSuffix(d.Holder, "/"+name) {
+			return fmt.Sprintf("the disruption is %+v, not %s", d, name)
 		}
 		return ""
 	})

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/maesh/provider-ichor/apis/v1alpha1"
-	"github.com/maesh/provider-ichor/internal/clusterlock"
 	"github.com/maesh/provider-ichor/internal/connect"
 	"github.com/maesh/provider-ichor/internal/machineconfig"
 )
@@ -139,10 +138,7 @@ func (b *bench) bundle() string {
 // wakesMachines: a machine that waits, and that nobody polls, goes on when what it waits for happens, and only then.
 func (b *bench) wakesMachines() {
 	b.t.Helper()
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: clusterlock.LeaseName(cluster), Labels: map[string]string{v1alpha1.LabelCluster: cluster}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("TalosMachine/another")},
-	}
+	lease := heldLock("another")
 	b.create(lease)
 	m := b.removesWorker()
 	b.eventually("the removal waits for the lock", func() string {
