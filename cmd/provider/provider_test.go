@@ -63,6 +63,9 @@ func TestRun(t *testing.T) {
 		return nil
 	})
 	eventually(t, "metrics are shown", func() error { return answers("http://"+ports[0]+"/metrics", "leader_election_master_status") })
+	if err := controlplane.InstallCRDs(ctx, api.RESTConfig(), filepath.Join("..", "..", "package", "crds")); err != nil {
+		t.Fatalf("cannot install the kinds: %v", err) // Only now, as when somebody activates them.
+	}
 	c := newClient(t, api)
 	observes(ctx, t, c)
 	keepsPace(ctx, t, c)
@@ -174,9 +177,6 @@ func startAPIServer(ctx context.Context, t *testing.T) *controlplane.ControlPlan
 			t.Errorf("cannot stop the API server: %v", err)
 		}
 	})
-	if err := controlplane.InstallCRDs(ctx, api.RESTConfig(), filepath.Join("..", "..", "package", "crds")); err != nil {
-		t.Fatalf("cannot install the kinds: %v", err)
-	}
 	return api
 }
 

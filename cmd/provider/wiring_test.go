@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -129,10 +129,11 @@ func givesUp(ctx context.Context, t *testing.T, c client.Client, f *front) {
 func isGone(ctx context.Context, t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	eventually(t, o.GetName()+" is let go", func() error {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); !kerrors.IsNotFound(err) {
-			return fmt.Errorf("it is there, or cannot be read: %w", err)
+		err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
+		if err == nil {
+			return errors.New("it is there")
 		}
-		return nil
+		return client.IgnoreNotFound(err)
 	})
 }
 
