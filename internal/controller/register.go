@@ -85,7 +85,7 @@ func CacheOptions(sync *time.Duration) (cache.Options, error) {
 // bring every Secret of the cluster into memory.
 func ClientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
-		&corev1.Secret{}, &corev1.ConfigMap{}, &coordinationv1.Lease{},
+		&corev1.Secret{}, &coordinationv1.Lease{},
 	}}}
 }
 
