@@ -93,14 +93,14 @@ func TestWhoIsWokenByALock(t *testing.T) {
 		before, after client.Object
 		want          []string
 	}{
-		"Released":      {reason: "A lock that is given back is for those who wait.", before: lease("one"), after: lease(""), want: waiting},
-		"Deleted":       {reason: "A lock that a person took away is free as well.", before: lease("one"), want: waiting},
-		"Taken":         {reason: "There is nothing to be had.", before: lease(""), after: lease("one")},
-		"Renewed":       {reason: "It is held as before, a minute later.", before: lease("one"), after: lease("one")},
-		"Handed over":   {reason: "Somebody else was faster.", before: lease("one"), after: lease("two")},
-		"First":         {reason: "It is made by who takes it.", after: lease("one")},
-		"Free as ever":  {reason: "Nobody waits for what nobody had.", before: lease(""), after: lease("")},
-		"Of no cluster": {reason: "A Lease of something else is nobody's lock.", before: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}},
+		"Released":    {reason: "A lock that is given back is for those who wait.", before: lease("one"), after: lease(""), want: waiting},
+		"Deleted":     {reason: "A lock that a person took away is free as well.", before: lease("one"), want: waiting},
+		"Taken":       {reason: "There is nothing to be had.", before: lease(""), after: lease("one")},
+		"Renewed":     {reason: "It is held as before, a minute later.", before: lease("one"), after: lease("one")},
+		"HandedOver":  {reason: "Somebody else was faster.", before: lease("one"), after: lease("two")},
+		"First":       {reason: "It is made by who takes it.", after: lease("one")},
+		"FreeAsEver":  {reason: "Nobody waits for what nobody had.", before: lease(""), after: lease("")},
+		"OfNoCluster": {reason: "A Lease of something else is nobody's lock.", before: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
