@@ -84,7 +84,14 @@ func keepsPace(ctx context.Context, t *testing.T, c client.Client) {
 		}
 	}
 	eventually(t, "there are credentials of the cluster", func() error {
-		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "prod-connection"}, &corev1.Secret{})
+		s := &corev1.Secret{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "prod-connection"}, s); err != nil {
+			return err
+		}
+		if len(s.Data["kubeconfig"]) == 0 {
+			return errors.New("there is no kubeconfig") // Crossplane makes the Secret before it keeps the cluster.
+		}
+		return nil
 	})
 	for _, o := range objects[1:] {
 		if err := c.Delete(ctx, o); err != nil {
