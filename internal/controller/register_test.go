@@ -327,6 +327,15 @@ func (b *bench) wakesUp() {
 		}
 		return ""
 	})
+	b.eventually("the garbage collector takes the machine after its cluster, and does not hold the cluster up for it", func() string {
+		m := &v1alpha1.TalosMachine{}
+		b.find(m, ns, "cp-1")
+		owners := m.GetOwnerReferences()
+		if len(owners) != 1 || owners[0].UID != b.cluster().GetUID() || ptr.Deref(owners[0].BlockOwnerDeletion, false) {
+			return fmt.Sprintf("its owners are %+v", owners)
+		}
+		return ""
+	})
 }
 
 // tearsDown: the PKI stays while a machine is there, and nothing is left in the end.
