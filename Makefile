@@ -42,11 +42,11 @@ test: tools ## Run everything that must always pass, with the race detector
 
 .PHONY: bench
 bench: build tools ## Measure what the provider costs at BENCH_SIZES machines; about 25 minutes on two cores
-	@bin/lab bench --sizes $(BENCH_SIZES) $(BENCH_FLAGS)
+	@bin/lab bench --sizes=$(BENCH_SIZES) $(BENCH_FLAGS)
 
 .PHONY: soak
 soak: build tools ## Run random campaigns for MINUTES, from SEED on (0: a random one); prints the seed and shrinks what breaks a rule
-	@bin/lab soak --seed $(SEED) --minutes $(MINUTES) $(SOAK_FLAGS)
+	@bin/lab soak --seed=$(SEED) --minutes=$(MINUTES) $(SOAK_FLAGS)
 
 .PHONY: prove
 prove: build tools ## Run the model check, the crash sweeps and the fault catalogue, and print one table; at most 20 minutes on two cores

@@ -10,6 +10,7 @@ import (
 	function "github.com/crossplane/function-sdk-go"
 	"google.golang.org/grpc/health"
 
+	"github.com/maesh/provider-ichor/internal/commandline"
 	"github.com/maesh/provider-ichor/internal/topology"
 	"github.com/maesh/provider-ichor/internal/version"
 )
@@ -65,6 +66,7 @@ func parse(args []string) (*flags, error) {
 	// A request holds every machine of a topology twice. The usual 4 MB would do for some hundred of them.
 	app.Flag("max-recv-message-size", "Largest request, in MB.").Default("32").IntVar(&f.maxRecvMessageSize)
 	app.Flag("metrics-address", "Address that metrics are served at; empty serves none.").Default(":8080").StringVar(&f.metricsAddress)
+	commandline.NameFlags(app)
 	_, err := app.Parse(args)
 	return f, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/maesh/provider-ichor/internal/bench"
+	"github.com/maesh/provider-ichor/internal/commandline"
 	"github.com/maesh/provider-ichor/internal/lab"
 	"github.com/maesh/provider-ichor/internal/lab/controlplane"
 	"github.com/maesh/provider-ichor/internal/lab/crashsweep"
@@ -64,6 +65,7 @@ func run(args []string) error {
 	proof := app.Command("prove", "Run what proves the product, and print one table. Run it from the root of the source tree.")
 	depth := proof.Flag("depth", "How far the model check goes: full takes minutes and 4 GiB.").Default("full").Enum("short", "full")
 	sweeping := proof.Flag("sweep", "About how long the crash sweep on real parts may take.").Default("6m").Duration()
+	commandline.NameFlags(app)
 	command, err := app.Parse(args)
 	if err != nil {
 		return err
@@ -91,6 +93,9 @@ func run(args []string) error {
 		at, err := netip.ParsePrefix(*campaignSubnet)
 		if err != nil {
 			return fmt.Errorf("cannot read --subnet: %w", err)
+		}
+		if *minutes < 1 {
+			return fmt.Errorf("--minutes=%d is no time to do anything in: at least one", *minutes)
 		}
 		return runSoak(ctx, soakOptions{seed: *seed, length: time.Duration(*minutes) * time.Minute, tries: *tries, only: *onlyEvents, subnet: at})
 	}

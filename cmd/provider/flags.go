@@ -5,6 +5,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/maesh/provider-ichor/internal/commandline"
 	"github.com/maesh/provider-ichor/internal/controller/waiting"
 	"github.com/maesh/provider-ichor/internal/version"
 )
@@ -52,6 +53,7 @@ func parse(args []string, lookup func(string) string) (*flags, error) {
 	app.Flag("metrics-bind-address", "Address that metrics are served at; 0 serves none.").Default(":8080").StringVar(&f.metricsAddress)
 	app.Flag("health-probe-bind-address", "Address that /healthz and /readyz are served at; 0 serves none.").Default(":8081").StringVar(&f.healthAddress)
 
+	commandline.NameFlags(app)
 	if _, err := app.Parse(args); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestParse(t *testing.T) {
 		args    []string
 		env     map[string]string
 		want    *flags
-		wantErr bool
+		wantErr string // what it has to say
 	}{
 		"Defaults": {
 			reason: "Crossplane starts a provider without arguments: leader election is on, and no webhook without certificates.",
@@ -55,7 +56,12 @@ func TestParse(t *testing.T) {
 		"Unknown": {
 			reason:  "A flag that does not exist is an error.",
 			args:    []string{"--quorum=none"},
-			wantErr: true,
+			wantErr: "--quorum",
+		},
+		"Unreadable": {
+			reason:  "What is wrong is found by its flag, also if it comes from the environment.",
+			env:     map[string]string{"PROVIDER_ICHOR_POLL": "soon"},
+			wantErr: `--poll="soon"`,
 		},
 	}
 	for name, tc := range cases {
@@ -67,8 +73,8 @@ func TestParse(t *testing.T) {
 				t.Setenv(k, v)
 			}
 			got, err := parse(tc.args, func(k string) string { return tc.env[k] })
-			if (err != nil) != tc.wantErr {
-				t.Fatalf("\n%s\nparse(...): error %v, want one: %t", tc.reason, err, tc.wantErr)
+			if (err != nil) != (tc.wantErr != "") || (err != nil && !strings.Contains(err.Error(), tc.wantErr)) {
+				t.Fatalf("\n%s\nparse(...): error %v, want %q", tc.reason, err, tc.wantErr)
 			}
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(flags{})); diff != "" {
 				t.Errorf("\n%s\nparse(...): -want, +got:\n%s", tc.reason, diff)

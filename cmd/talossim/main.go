@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/maesh/provider-ichor/internal/commandline"
 )
 
 const defaultControl = "127.0.0.1:50999"
@@ -37,6 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	serve := newServe(app)
 	commands := newCommands(app)
+	commandline.NameFlags(app)
 	name, err := app.Parse(args)
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/maesh/provider-ichor/internal/commandline"
 	"github.com/maesh/provider-ichor/internal/xpkg"
 )
 
@@ -38,6 +39,7 @@ func parse(args []string) (request, error) {
 	build := app.Command("build", "Build the packages into files.")
 	dir := build.Flag("output", "Directory of the files.").Default("bin/packages").String()
 	app.Command("push", "Build the packages and push them.")
+	commandline.NameFlags(app)
 	command, err := app.Parse(args)
 	if command == build.FullCommand() {
 		r.dir = *dir

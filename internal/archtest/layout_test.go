@@ -99,7 +99,7 @@ var layout = map[string]layer{
 		never: noTalosAPI,
 	},
 	"cmd/provider": {
-		imports: []string{"internal/controller", "internal/controller/waiting", "internal/metrics", "internal/talos", "internal/version", "internal/webhook"},
+		imports: []string{"internal/commandline", "internal/controller", "internal/controller/waiting", "internal/metrics", "internal/talos", "internal/version", "internal/webhook"},
 		never:   noTalosAPI,
 	},
 
@@ -124,18 +124,20 @@ var layout = map[string]layer{
 	"internal/lab/flux":         {imports: []string{"internal/lab/controlplane", "internal/lab/tools"}, never: noTalosAPI},
 	"internal/lab/story":        {imports: []string{"internal/lab"}, never: noTalosAPI},
 	"internal/lab/tools":        {never: both(noTalosAPI, noKubernetes)},
-	"cmd/lab":                   {imports: []string{"internal/bench", "internal/lab", "internal/lab/controlplane", "internal/lab/crashsweep", "internal/lab/demo", "internal/lab/e2e", "internal/lab/prove", "internal/lab/soak", "internal/lab/tools"}, never: noTalosAPI},
-	"cmd/talossim":              {imports: []string{"internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
+	"cmd/lab":                   {imports: []string{"internal/bench", "internal/commandline", "internal/lab", "internal/lab/controlplane", "internal/lab/crashsweep", "internal/lab/demo", "internal/lab/e2e", "internal/lab/prove", "internal/lab/soak", "internal/lab/tools"}, never: noTalosAPI},
+	"cmd/talossim":              {imports: []string{"internal/commandline", "internal/lab/controlplane", "internal/simulator", "internal/simulator/control"}, never: noTalosAPI},
 	"internal/bench":            {imports: []string{"apis/v1alpha1", "internal/lab"}, never: noTalosAPI},
 
 	// The composition function writes documents. What may go is decided by the provider that reads them.
 	"apis/topology/v1alpha1":      {imports: []string{"apis/v1alpha1"}, never: both(noTalosAPI, noReconcile)},
 	"internal/topology":           {imports: []string{"apis/topology/v1alpha1", "apis/v1alpha1"}, never: noReconcile},
-	"cmd/function-ichor-topology": {imports: []string{"internal/topology", "internal/version"}, never: noReconcile},
+	"cmd/function-ichor-topology": {imports: []string{"internal/commandline", "internal/topology", "internal/version"}, never: noReconcile},
+
+	"internal/commandline": {never: both(noTalosAPI, noKubernetes)},
 
 	// Packages are made of files and of what the compiler makes of cmd/.
 	"internal/xpkg": {never: noTalosAPI},
-	"cmd/xpkg":      {imports: []string{"internal/xpkg"}, never: noTalosAPI},
+	"cmd/xpkg":      {imports: []string{"internal/commandline", "internal/xpkg"}, never: noTalosAPI},
 
 	"internal/archtest":  {},
 	"hack/xrd":           {imports: []string{"apis/topology/v1alpha1"}},
