@@ -60,8 +60,9 @@ func (o *objects) matchNodes(ctx context.Context, r nodeReader, target facts.Mac
 }
 
 // nodeOf finds the Node of a machine: the one whose kubelet saw the same SMBIOS UUID. A hostname proves nothing, so a name
-// counts only if the Node tells no UUID (its kubelet never reported) and its name was recorded when it did. Which name the
-// machine itself tells counts against what is found: the Node may be another one's by now.
+// counts only if the Node tells no UUID (its kubelet never reported) and its name was recorded: when it told one, or when the
+// machine itself told that its kubelet has that name. Which name the machine tells now counts against what is found: the Node
+// may be another one's by now.
 func (r nodeReader) nodeOf(m *facts.Machine, recorded string) facts.Known[facts.Node] {
 	live, _ := m.Live.Get()
 	own, told := live.Nodename.Get()
